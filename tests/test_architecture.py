@@ -123,7 +123,16 @@ def test_no_method_imports_another() -> None:
     """What methods share lies in these modules; the package's table and `compose` import all."""
     shared = {
         f"unseen.methods.{name}"
-        for name in ("base", "between", "options", "rules", "mixed", "styles", "together")
+        for name in (
+            "base",
+            "between",
+            "new_rule",
+            "options",
+            "rules",
+            "mixed",
+            "styles",
+            "together",
+        )
     }
     tables = {"unseen.methods", "unseen.methods.table", "unseen.methods.compose"}
     methods = {m for m in modules() if package(m) == "methods"} - tables

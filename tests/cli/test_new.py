@@ -154,7 +154,8 @@ def test_another_folder(folder: Path, unseen: Command) -> None:
 OWN = '''
 from dataclasses import replace
 
-from unseen.methods.base import federated, with_rule
+from unseen.methods.base import federated
+from unseen.methods.new_rule import with_rule
 from unseen.combine import Mean
 from unseen.datasets import DataSet, Domain
 from unseen.core.exchange import Reference

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import literal
 
+from unseen import method
 from unseen.combine import PPDG, AgrSum, GeneralizationAdjustment, Mean, WeightedGeometricMean
 from unseen.errors import UnseenError
 
@@ -402,3 +403,8 @@ def test_ga_as_the_prior_of_another_rule(kind) -> None:
 def test_bad_options_are_refused(option) -> None:
     with pytest.raises(UnseenError, match=next(iter(option))):
         GeneralizationAdjustment(**option)
+
+
+def test_a_gap_of_accuracies_needs_classes() -> None:
+    assert "classes" in method("fedavg+ga(gap='accuracy')").asks
+    assert "classes" not in method("fedavg+ga").asks

@@ -83,3 +83,11 @@ def test_without_it_training_is_fedavgs() -> None:
     assert float((other - plain).norm()) > 1e-3
     assert "convolutions" in method("fedfa").asks
     assert STATISTICS in trained(method("fedfa")).slots
+
+
+def test_maps_of_one_pixel_have_no_spread_and_stay_finite() -> None:
+    z = torch.tensor([[[[2.0]], [[4.0]]], [[[6.0]], [[0.0]]]])
+    out = augmented(z, torch.ones(2, 2), torch.zeros(2, 2, 2))
+    torch.testing.assert_close(out, z)
+    alone = augmented(z[:1], torch.ones(2, 2), torch.ones(2, 1, 2))
+    assert bool(torch.isfinite(alone).all())

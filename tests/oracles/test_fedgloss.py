@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from support.alone import played
+from support.alone import blueprint, completed, played
 from support.sites import federation
 
-from unseen import Training, UnseenError, method
+from unseen import Training, UnseenError, method, play, start
 from unseen.core.apply import Descend
 from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 
 FULL = Training(SGD(0.1), epochs=None, steps=5, batch_size=999)
 
@@ -69,3 +70,24 @@ def test_fedprox_holds_clients_to_the_perturbed_model() -> None:
 def test_another_step_of_the_server_is_refused() -> None:
     with pytest.raises(UnseenError, match="fedgloss has a step of its own"):
         method("fedgloss", Training(SGD(0.1), server=Descend(SGD(1.0))))
+
+
+def test_a_loss_of_the_received_model_is_not_one_uphill_of_it() -> None:
+    clients = federation(4)
+    vrex = method("fedgloss(radius=0.3)+vrex", Training(SGD(0.1), batch_size=8))
+    chosen, model = completed(vrex, blueprint(clients, "mlp(widths=[8])"))
+    names = sorted(clients)
+    state, _ = play(chosen, start(chosen, model, names, 0), InProcess(model, clients), names, 2)
+    received = state.inbox["model"].clone()
+    _, (outcome,) = play(chosen, state, InProcess(model, clients), names, 3)
+    model.vector.copy_(received)
+    for name, said in zip(outcome.names, outcome.table["received_loss"], strict=True):
+        inputs, labels = clients[name].train.batch(slice(None))
+        model.module.eval()
+        loss = F.cross_entropy(model(inputs), labels)
+        assert float(said) == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_a_sites_own_bias_is_no_part_of_the_step_uphill() -> None:
+    with pytest.raises(UnseenError, match="begins uphill of the server's model"):
+        method("fedgloss+intercepts")

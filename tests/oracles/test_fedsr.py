@@ -91,3 +91,18 @@ def test_terms_shorten_features_and_narrow_what_they_say() -> None:
 def test_a_net_without_a_linear_layer_is_refused() -> None:
     with pytest.raises(UnseenError, match="last linear layer"):
         method("fedsr").adapt(only(nn.Conv2d(1, 1, 1)))
+
+
+def test_one_logit_has_a_distribution_for_each_of_two_classes() -> None:
+    clients = federation(3, classes=2)
+    narrow = with_encoder(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 1)))
+    (encoded,) = (part for part in narrow.modules() if isinstance(part, Encoded))
+    assert encoded.mean.shape == encoded.spread.shape == (2, 5)
+    (x, y) = clients["site-a"].train.x, clients["site-a"].train.y
+    assert set(y.tolist()) == {0, 1}
+    model = Model(narrow, shape=(6,))
+    inbox = {"model": model.vector.clone(), "buffers": model.buffers.clone()}
+    turn = Turn(seed=0, round=0, rounds=1, exchange="train", client="site-a")
+    gradient = SimpleRepresentation(Backprop(), length=0.3, information=0.2)
+    with gradient.open(model, inbox, clients["site-a"], {}, turn) as step:
+        assert bool(torch.isfinite(step(x, y)))

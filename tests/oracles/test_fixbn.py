@@ -94,3 +94,17 @@ def test_it_asks_for_batchnorm_and_is_put_on_once() -> None:
     assert "batchnorm" in method("fedprox+fixbn").asks
     with pytest.raises(UnseenError, match="already"):
         method("fixbn+fixbn")
+
+
+@pytest.mark.parametrize(("r", "fixed"), [(6, False), (7, True), (8, True)])
+def test_it_starts_in_the_round_that_the_share_names(r: int, fixed: bool) -> None:
+    """0.07 of 100 rounds is round 7, though 0.07 * 100 is more than 7 in floating point."""
+    model, (x, y) = Model(net()), data()
+    model.module.train()
+    before = model.buffers.clone()
+    inbox = {"model": model.vector.clone(), "buffers": before.clone()}
+    at = Turn(seed=0, round=r, rounds=100, exchange="train", client="site-a")
+    client = Client("site-a", Split(x, y), None, 3)
+    with FixedStatistics(Backprop(), 0.07).open(model, inbox, client, {}, at) as step:
+        step(x, y)
+    assert torch.equal(model.buffers, before) == fixed

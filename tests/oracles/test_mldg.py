@@ -8,7 +8,12 @@ import torch.nn.functional as F
 from support.alone import RECIPE, played
 from support.sites import federation
 
+from unseen import Model, Training, method, play, start
+from unseen.core.optimiser import SGD
+from unseen.core.turn import keyed
+from unseen.engine.inprocess import InProcess
 from unseen.gradient.mldg import Split
+from unseen.models import build
 
 
 def algorithm_1(clients, model, rounds: int, alpha: float, beta: float, m: int) -> torch.Tensor:
@@ -55,3 +60,27 @@ def test_a_sample_of_the_clients_has_both_means_where_it_can() -> None:
     for outcome in run.outcomes:
         if outcome.turn.exchange == "train":
             assert float(outcome.weights["model"].sum()) in (1.0, 2.0)
+
+
+def test_what_is_added_to_the_loss_is_in_both_exchanges() -> None:
+    """MLDG of another objective: x' comes of the penalised gradient, as g_S and g_V do."""
+    lr, lam = 0.5, 2.0
+    clients, shape = federation(4), (6,)
+    names, module = sorted(clients), build("mlp(widths=[8])", shape, 3, keyed("net"))
+    chosen = method(f"mldg+sd(lam={lam})", Training(SGD(lr), batch_size=8))
+    model = Model(module)
+    x0 = model.vector.clone()
+
+    def gradient(x: torch.Tensor, name: str) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        inputs, labels = clients[name].train.batch(slice(None))
+        outputs = model.at(x, inputs)
+        penalty = lam / 2 * outputs.square().sum(1).mean()
+        loss = F.cross_entropy(outputs, labels) + penalty
+        return torch.autograd.grad(loss, x)[0]
+
+    test, *others = names
+    here = torch.stack([gradient(x0, name) for name in others]).mean(0)
+    expected = x0 - lr * (here + gradient(x0 - lr * here, test))
+    state, _ = play(chosen, start(chosen, model, names, 0), InProcess(model, clients), names, 1)
+    torch.testing.assert_close(state.inbox["model"], expected, rtol=1e-4, atol=1e-5)

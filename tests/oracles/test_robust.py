@@ -15,6 +15,7 @@ from unseen import Model, Training, UnseenError, method, play, start
 from unseen.combine import DenseRows, Krum, Mean, Median, TrimmedMean
 from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
+from unseen.errors import Incompatible
 from unseen.methods.base import trained
 from unseen.models import build
 
@@ -197,3 +198,18 @@ def test_a_studys_weights_do_not_let_wrong_clients_into_the_statistics(name: str
     slots = trained(method(name, Training(weights=weights))).slots
     assert slots == trained(method(name)).slots
     assert slots["buffers"].like == "model" or slots["buffers"].combine == slots["model"].combine
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["scaffold+median", "fedcurv+krum", "fedavg+median+shift", "fedfa+bounded", "scaffold+krum"],
+)
+def test_no_plain_mean_stands_beside_a_rule_that_outvotes(expression: str) -> None:
+    """One wrong client of five would move scaffold+median by a thousand times its honest length."""
+    with pytest.raises(Incompatible, match="would get in again by"):
+        method(expression)
+
+
+def test_a_client_that_is_refused_for_its_length_gives_no_statistics() -> None:
+    slots = trained(method("fedavg+bounded(longer='refuse')")).slots
+    assert slots["buffers"].like == "model"

@@ -184,7 +184,7 @@ def test_a_reply_that_is_not_finite_leaves_the_clients_control_as_it_was():
         chosen, start(chosen, model, names, 0), backend, names, 2, on_bad_reply="drop"
     )
     assert set(outcomes[0].dropped) == {"site-b"}
-    assert not backend.memories.before("site-b", (1, 0))["scaffold.control"].any()
+    assert "scaffold.control" not in backend.memories.before("site-b", (1, 0))
     assert torch.isfinite(state.inbox["control"]).all()
 
 
@@ -292,3 +292,16 @@ def play_net(expression, kind, training, rounds, fraction=1.0, backend=None):
     chosen, model, names = method(expression, training), Model(copy.deepcopy(net)), sorted(clients)
     engine = backend(net, clients) if backend else InProcess(model, clients)
     return play(chosen, start(chosen, model, names, 0), engine, names, rounds, fraction)[0]
+
+
+@pytest.mark.parametrize("added", ["afl(step=1.0)", "groupdro(step=1.0)", "ga(step=0.3)"])
+def test_where_weights_change_the_control_is_the_mean_by_those_of_today(added: str) -> None:
+    clients = federation(4)
+    model, names = Model(build("mlp(widths=[8])", (6,), 3, keyed("net"))), sorted(clients)
+    chosen = method(f"scaffold+{added}", Training(SGD(0.05), batch_size=8))
+    backend = InProcess(model, clients)
+    state, outcomes = play(chosen, start(chosen, model, names, 0), backend, names, 5)
+    a = outcomes[-1].weights["model"].float()
+    assert float((a - a.mean()).abs().max()) > 0.01
+    own = torch.stack([backend.memories.before(n, (9, 0))["scaffold.control"] for n in names])
+    torch.testing.assert_close(state.inbox["control"], a @ own, rtol=1e-4, atol=1e-6)

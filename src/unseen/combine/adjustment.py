@@ -1,7 +1,7 @@
 """Generalization Adjustment: weights that follow the generalization gaps."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -47,6 +47,7 @@ class GeneralizationAdjustment(Weighted):
         tensor([0.4333, 0.2333, 0.3333], dtype=torch.float64)
     """
 
+    adapts: ClassVar[bool] = True
     step: Annotated[Share, log(0.01, 0.5)] = 0.05
     variant: Literal["centred", "paper", "reference"] = "centred"
     decay: bool = True

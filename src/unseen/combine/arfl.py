@@ -1,7 +1,7 @@
 """ARFL: weights that fall with a client's loss, and vanish where it is far above the others'."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ class AutoWeighted(Weighted, named="arfl"):
         tensor([0.6667, 0.3333, 0.0000], dtype=torch.float64)
     """
 
+    adapts: ClassVar[bool] = True
     reg_weight: Annotated[Positive, log(0.01, 100)] = 1.0
     needs = ("received_loss", "examples")
 

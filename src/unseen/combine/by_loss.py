@@ -47,6 +47,7 @@ class Agnostic(Weighted, named="afl"):
         tensor([0.2500, 0.7500], dtype=torch.float64)
     """
 
+    adapts: ClassVar[bool] = True
     step: Annotated[Positive, log(0.001, 1)] = 0.1
     needs = ("received_loss",)
 
@@ -93,6 +94,7 @@ class GroupDRO(Weighted, named="groupdro"):
         tensor([0.2000, 0.8000], dtype=torch.float64)
     """
 
+    adapts: ClassVar[bool] = True
     step: Annotated[Positive, log(0.001, 1)] = 0.1
     adjustment: Annotated[NotNegative, log(0.01, 5)] = 0.0
     needs = ("received_loss", "examples")

@@ -1,7 +1,7 @@
 """A bound on the length of updates, by what was usual in recent rounds."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from unseen.ranges import Count, Range, uniform
 class NormBound(Gram, named="bounded"):
     """Σ_i p_i min(1, b / ‖u_i‖) u_i with b = factor · median of the last rounds' median lengths.
 
-    One client cannot pull the model further than b, whatever it sends. The median of a round is the
-    lower one of two, so that half of the clients cannot raise it.
+    One client cannot pull the model's weights further than b, whatever it sends. The median of a
+    round is the lower one of two, so that half of the clients cannot raise it.
 
     Attributes:
         factor: How many times the median an update may be long.
@@ -24,6 +24,11 @@ class NormBound(Gram, named="bounded"):
         longer: What becomes of a longer update: `clip` shortens it to b; `refuse` gives it weight 0
             and spreads its weight over the others.
         prior: p.
+
+    Note:
+        BatchNorm statistics are combined with the same weights and have no bound of their own,
+        since they are not in the units of weights: where a network has them, `median` and
+        `trimmed-mean` bound them too.
 
     Source:
         Sun et al. 2019, section 4.2 (norm thresholding of updates).
@@ -38,6 +43,7 @@ class NormBound(Gram, named="bounded"):
         [1.0, 1.0, 3e-06]
     """
 
+    outvotes: ClassVar[bool] = True
     factor: Annotated[float, Range(1), uniform(1.0, 5.0)] = 3.0
     window: Count = 5
     longer: Literal["clip", "refuse"] = "clip"

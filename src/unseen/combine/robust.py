@@ -42,6 +42,7 @@ class TrimmedMean(Elementwise):
         tensor([3.])
     """
 
+    outvotes: ClassVar[bool] = True
     trim: Annotated[float, Range(0, 0.5), uniform(0, 0.4)] = 0.2
 
     def __post_init__(self) -> None:
@@ -83,6 +84,8 @@ class Median(Elementwise):
         >>> rule(g, {}, rule.init(4, 1))[0]
         tensor([1.5000])
     """
+
+    outvotes: ClassVar[bool] = True
 
     def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         K = len(rows)
@@ -130,6 +133,7 @@ class Krum(Gram):
         tensor([1.])
     """
 
+    outvotes: ClassVar[bool] = True
     differences: ClassVar[bool] = True
     f: Natural | None = None
     m: Count = 1

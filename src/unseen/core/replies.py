@@ -100,6 +100,12 @@ def find_fault(reply: Reply, shapes: Mapping[str, torch.Size]) -> str | None:
     return None
 
 
+def diverged(reply: Reply) -> bool:
+    """Return whether a row of a reply is not finite, so that no round can use it."""
+    rows = (row for row in reply.rows.values() if isinstance(row, Tensor))
+    return any(row.is_floating_point() and not finite(row) for row in rows)
+
+
 def length(row: Tensor) -> float:
     """Return the Euclidean length of a row, infinite where its type cannot hold the square."""
     wide = torch.promote_types(row.dtype, torch.float32)

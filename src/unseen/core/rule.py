@@ -32,9 +32,14 @@ class Combine(Checked, ABC):
             reach the rule as `table["prior"]`.
         needs: Names of the scalars that the rule reads.
         blocks: Which runs of the vector's columns the rule handles one by one.
+        adapts: Whether it is a mean whose weights change from round to round.
+        outvotes: Whether it bounds what a wrong client can do, so that no plain mean may stand
+            beside it.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
+    adapts: ClassVar[bool] = False
+    outvotes: ClassVar[bool] = False
     blocks: Blocks = "whole"
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:

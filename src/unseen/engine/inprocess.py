@@ -23,7 +23,7 @@ from unseen.core import (
 from unseen.core.entering import apart
 from unseen.core.joint import Ask, JointLocal, OneOf, Several
 from unseen.core.parts import able
-from unseen.core.replies import finished
+from unseen.core.replies import diverged, finished
 from unseen.core.row_store import Rows, keep_freed_memory
 from unseen.core.vector import stack
 from unseen.errors import UnseenError
@@ -113,6 +113,8 @@ class InProcess(Backend):
             at = f"(at client {name!r}, exchange {turn.exchange!r}, round {turn.round})"
             error.add_note(at)
             raise
+        if memory and diverged(reply):  # left out of the round, and of what the client remembers
+            memory = asked.memory
         memory = apart(memory, inbox["model"], inbox["buffers"])
         self.memories.write(name, (turn.round, turn.order), memory)
         return reply

@@ -1,7 +1,6 @@
 """FedGloSS on the client: training begins uphill of the received model."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,8 +24,6 @@ class Ahead(Wrapper):
         inner: The other local.
         radius: ρ.
     """
-
-    outermost: ClassVar[bool] = True
 
     inner: Local
     radius: NotNegative

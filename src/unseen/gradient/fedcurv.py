@@ -99,9 +99,7 @@ class WithFisher(Wrapper):
         if self.own is not None:
             fisher[self.own(model)] = 0.0
         anchor = fisher * model.vector
-        # A reply that is not finite is dropped by the server: it is in no sum.
-        label = turn.round if bool((fisher + anchor).isfinite().all()) else -2
-        memories = {OWN_FISHER: fisher, OWN_ANCHOR: anchor, SENT: torch.tensor(label)}
+        memories = {OWN_FISHER: fisher, OWN_ANCHOR: anchor, SENT: torch.tensor(turn.round)}
         rows = {**reply.rows, FISHER: fisher, ANCHOR: anchor}
         return Reply(rows, reply.scalars), {**memory, **memories}
 

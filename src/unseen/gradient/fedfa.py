@@ -86,14 +86,24 @@ def augmented(z: Tensor, weight: Tensor, noise: Tensor) -> Tensor:
         weight: 1 + γ of means and of deviations [2, C].
         noise: Standard normal [2, N, C].
     """
-    mean = z.mean((2, 3))
-    deviation = (z.var((2, 3)) + EPSILON).sqrt()
+    mean, deviation = z.mean((2, 3)), spread(z)
     new = [
-        own + noise[i] * (weight[i] * (own.var(0) + EPSILON)).sqrt()
+        own + noise[i] * (weight[i] * (variance(own, 0) + EPSILON)).sqrt()
         for i, own in enumerate((mean, deviation))
     ]
     plain = (z - mean[..., None, None]) / deviation[..., None, None]
     return plain * new[1][..., None, None] + new[0][..., None, None]
+
+
+def spread(z: Tensor) -> Tensor:
+    """Return the deviation of each channel of maps [N, C, H, W] over its pixels [N, C]."""
+    return (variance(z, (2, 3)) + EPSILON).sqrt()
+
+
+def variance(z: Tensor, over: int | tuple[int, int]) -> Tensor:
+    """Return the unbiased variance over some dimensions; 0 where there is one value alone."""
+    one = z.mean(over).numel() == z.numel()
+    return z.var(over, correction=0 if one else 1)
 
 
 def boosts(entry: Tensor, widths: list[int]) -> list[Tensor]:
@@ -171,7 +181,6 @@ class WithStatistics(Wrapper):
             x, _ = split.batch(slice(begin, begin + CHUNK))
             parts = []
             for maps in measured(model, x.to(model.device), names):
-                deviation = (maps.var((2, 3)) + EPSILON).sqrt()
-                parts += [maps.mean((2, 3)).double().sum(0), deviation.double().sum(0)]
+                parts += [maps.mean((2, 3)).double().sum(0), spread(maps).double().sum(0)]
             total = total + torch.cat(parts)
         return total / len(split)

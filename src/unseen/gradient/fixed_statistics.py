@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.parts import Wrapper
+from unseen.core.schedule import exact
 from unseen.gradient.backprop import Gradient, Step
 from unseen.ranges import Share, uniform
 
@@ -38,7 +39,7 @@ class FixedStatistics(Wrapper, named="fixbn"):
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
         with ExitStack() as hooks:
-            if turn.round >= self.start * turn.rounds:
+            if turn.round >= exact(self.start, turn.rounds):
                 for layer in model.module.modules():
                     if isinstance(layer, _BatchNorm) and layer.track_running_stats:
                         # At each pass, since other parts put the whole net in training mode again.

@@ -86,8 +86,6 @@ class OwnNorms(Wrapper, named="gperxan"):
         received = {**inbox, "model": model.vector.clone(), "buffers": model.buffers.clone()}
         reply, memory = self.inner(model, received, client, memory, turn)
         personal = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
-        if not all(bool(tensor.isfinite().all()) for tensor in personal.values()):
-            return reply, memory
         return reply, {**memory, **personal}
 
     def names(self, model: Model) -> set[str]:

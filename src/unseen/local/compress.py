@@ -38,6 +38,4 @@ class Compressed(Wrapper):
         error = memory[ERROR].to(update) if ERROR in memory else torch.zeros_like(update)
         total = update + error
         row = self.code(total)
-        # A reply that is not finite is left out of the round: what was missing stays so.
-        left = total - row if bool(total.isfinite().all()) else error
-        return Reply({**reply.rows, "model": row}, reply.scalars), {**rest, ERROR: left}
+        return Reply({**reply.rows, "model": row}, reply.scalars), {**rest, ERROR: total - row}

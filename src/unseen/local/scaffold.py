@@ -90,10 +90,8 @@ class Controls(Wrapper):
             fresh += own - inbox[CONTROL]
             if first is not None:
                 fresh -= first * (B / A)
-        # A reply that is not finite is dropped by the server: the old control stays.
-        finite = bool((fresh + model.vector).isfinite().all())
         rows = {**reply.rows, CONTROL: fresh - own, RENEWED: fresh - inbox[CONTROL]}
-        return Reply(rows, reply.scalars), {**memory, OWN: fresh if finite else own}
+        return Reply(rows, reply.scalars), {**memory, OWN: fresh}
 
     def _gradient(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

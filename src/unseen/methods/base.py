@@ -1,15 +1,14 @@
 """The parts that most methods share: one exchange, a rule for the model, one for the buffers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unseen.combine import Combine, Krum, Mean, Median, RosterMean, TrimmedMean, Weighted, Weights
+from unseen.combine import Combine, Mean, Weighted
 from unseen.core import Add, Apply, Client, Descend, Exchange, Local, Method, Model, Reference, Slot
 from unseen.core.client import pooled
 from unseen.core.exchange import Blueprint
@@ -105,11 +104,11 @@ def with_buffers(slot: Slot, rule: Combine) -> Slot:
         Statistics are not gradients: rules that mix updates with negative weights could make a
         variance negative. So they are averaged with the rule's weights where those are a mean's,
         and with its prior's otherwise. Where the rule outvotes wrong clients, a mean of all would
-        let them in again: it is applied to the statistics too.
+        let them in again: it is applied to the statistics too, or gives them its weights.
     """
-    if isinstance(rule, TrimmedMean | Median):
+    if rule.outvotes and rule.sees == "updates":
         return replace(slot, like=None, combine=rule)
-    if isinstance(rule, Krum) or mean_of(rule) is rule:
+    if rule.outvotes or mean_of(rule) is rule:
         return replace(slot, like="model", combine=None)
     return replace(slot, like=None, combine=mean_of(rule))
 
@@ -165,86 +164,6 @@ def with_exchange(method: Method, exchange: Exchange) -> Method:
     return replace(method, exchanges=exchanges)
 
 
-def with_rule(method: Method, rule: Combine) -> Method:
-    """Return the method with another rule for the model, and the rules that follow it to match.
-
-    Note:
-        These are the rule of the buffers, and of all that is averaged over the roster.
-    """
-    exchange, mean = trained(method), mean_of(rule)
-    changed = {
-        name: replace(slot, combine=replace(slot.combine, prior=mean))
-        if isinstance(slot.combine, RosterMean)
-        else slot
-        for name, slot in exchange.slots.items()
-    }
-    changed["model"] = replace(changed["model"], combine=rule)
-    changed["buffers"] = with_buffers(changed["buffers"], rule)
-    return with_exchange(method, replace(exchange, slots=changed))
-
-
-def replace_rule(
-    method: Method,
-    name: str,
-    reference: Reference | str,
-    kind: type[Combine],
-    options: Mapping[str, Any],
-) -> Method:
-    """Return the method with another rule on its server; the average it had becomes the prior.
-
-    Args:
-        method: a method that averages.
-        name: the modifier that asks, for the message.
-        reference: the source of the rule, which is added to the method's.
-        kind: the rule's class.
-        options: its fields but for the prior, if it has one.
-
-    Raises:
-        Incompatible: the method pools the data, or its rule is not an average.
-    """
-    old = model_rule(method)
-    if method.gather is not None:
-        why = "pools the data into one client, so the server has nothing to combine."
-        raise incompatible(method, name, why)
-    if not isinstance(old, Weighted) or not old.averages:
-        why = f"already decides how updates are combined, and so would {name}."
-        remedy = f"Put {name} on a method that averages, as in fedavg+{name}."
-        raise incompatible(method, name, why, remedy)
-    if any(field.name == "prior" for field in fields(kind)):  # type: ignore[arg-type]
-        options = {**options, "prior": old}
-    return citing(with_rule(method, kind(**options)), reference)
-
-
-def with_weights(method: Method, weights: Weights) -> Method:
-    """Return the method with this mean as the server's rule, or as the one its rule starts from.
-
-    Note:
-        Rules that set their own weights (GA, ARFL, medians) stay as they are around it.
-    """
-    if "model" not in trained(method).slots or sets_weights(method):
-        return method
-    return with_rule(method, _starting(model_rule(method), Mean(weights)))
-
-
-def sets_weights(method: Method) -> bool:
-    """Return whether the rule has no mean to start from that `with_weights` could set."""
-    if "model" not in trained(method).slots:
-        return False  # several federations, which took the weights each for itself
-    rule = model_rule(method)
-    while rule.source is not None:
-        rule = rule.source
-    return not isinstance(rule, Mean)
-
-
-def _starting(rule: Combine, mean: Mean) -> Combine:
-    if isinstance(rule, Mean):
-        return mean
-    if rule.source is None:
-        return rule
-    changed: Combine = replace(rule, prior=_starting(rule.source, mean))  # type: ignore[type-var]
-    return changed
-
-
 def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
     """Return the method with its local part wrapped.
 
@@ -266,7 +185,11 @@ def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
 def with_gradient(
     method: Method, wrap: Callable[[Gradient], Gradient], *references: Reference | str
 ) -> Method:
-    """Return the method with the gradient of its local training wrapped, citing where from."""
+    """Return the method with the gradient of its local training wrapped, citing where from.
+
+    Note:
+        So is that of every other exchange that descends the same one, as MLDG's first does.
+    """
 
     def inside(local: Local) -> Local:
         if not isinstance(local, Descent):
@@ -278,7 +201,12 @@ def with_gradient(
         changed: Local = replace(local, gradient=wrap(local.gradient))  # type: ignore[type-var]
         return changed
 
-    return citing(with_local(method, lambda local: rewrapped(local, inside)), *references)
+    own = local_training(method)
+    exchanges = tuple(
+        replace(e, local=rewrapped(e.local, inside)) if innermost(e.local) == own else e
+        for e in method.exchanges
+    )
+    return citing(replace(method, exchanges=exchanges), *references)
 
 
 def reporting(method: Method) -> Method:

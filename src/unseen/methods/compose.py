@@ -9,7 +9,7 @@ from unseen.errors import Incompatible, UnseenError
 from unseen.expression import Call, parse, resolve, takes, text
 from unseen.methods import table
 from unseen.methods.bag import bag_of
-from unseen.methods.base import with_weights
+from unseen.methods.new_rule import check_outvoting, with_weights
 from unseen.methods.portfolio import portfolio_of
 from unseen.methods.stack import stack_of
 from unseen.methods.unfit import check_times
@@ -68,6 +68,7 @@ def method(expression: str, training: Training | None = None) -> Method:
     if training is not None and whole.rounds is None:
         for call in added(training):
             whole = _resolve("modifier", call, MODIFIERS, whole)
+    check_outvoting(whole, text((first, *rest)))
     return replace(whole, name=text((first, *rest)))
 
 

@@ -12,7 +12,8 @@ from unseen.core.parts import Wrapper
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop, Calibration
 from unseen.local.train import Train
-from unseen.methods.base import TRAIN, cited, replace_rule, slots
+from unseen.methods.base import TRAIN, cited, slots
+from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.ranges import Count, uniform, whole
 from unseen.recipe import Training

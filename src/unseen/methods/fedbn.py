@@ -24,8 +24,9 @@ def fedbn(training: Training, *, weights: Weights = "uniform") -> Method:
     Note:
         Our reading for an unseen site, and what is evaluated everywhere: its BatchNorm is the mean
         Σ_k p_k b_k of the clients' own, statistics too. A client that takes part for the first time
-        begins from that mean. Without BatchNorm in the network this would be FedAvg, and the study
-        says that it does not apply.
+        begins from that mean. A server's own step, as in `fedbn+fedavgm`, moves the scales and
+        shifts as it moves the model, so that they follow the mean. Without BatchNorm in the network
+        this would be FedAvg, and the study says that it does not apply.
 
     Departs from:
         the paper, whose clients keep their BatchNorm to themselves and are evaluated under it: here

@@ -31,7 +31,8 @@ def feddyn(training: Training, *, weights: Weights = "uniform", **options: Any) 
     Note:
         x runs ahead of the mean of the models: from the same x each round moves it about twice as
         far as FedAvg at first. A rule such as `+ppdg` makes of the updates what is added, and s of
-        that. BatchNorm statistics are averaged.
+        that. Under weights that change (`+ga`, `+afl`, `+groupdro`) s keeps those of each round.
+        BatchNorm statistics are averaged.
 
     Departs from:
         the released code, which divides α by n_k / n̄, adds weight decay, clips gradients, and plots

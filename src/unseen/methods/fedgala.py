@@ -7,7 +7,8 @@ from unseen.core import Method
 from unseen.gradient import Backprop, LocalAlignment
 from unseen.gradient.fedgala import Remember
 from unseen.local.train import Train
-from unseen.methods.base import federated, replace_rule
+from unseen.methods.base import federated
+from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 

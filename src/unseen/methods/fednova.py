@@ -10,7 +10,8 @@ from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop
 from unseen.local.accumulation import Accumulated, check_sgd
 from unseen.local.train import Train
-from unseen.methods.base import federated, local_training, replace_rule, with_local
+from unseen.methods.base import federated, local_training, with_local
+from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 

@@ -14,17 +14,9 @@ from unseen.combine import (
 )
 from unseen.core import Method
 from unseen.errors import Incompatible
-from unseen.local.scaffold import CONTROL, RENEWED
 from unseen.local.train import GapProbe
-from unseen.methods.base import (
-    citing,
-    incompatible,
-    model_rule,
-    trained,
-    with_exchange,
-    with_local,
-    with_rule,
-)
+from unseen.methods.base import asking, citing, incompatible, model_rule, with_local
+from unseen.methods.new_rule import with_rule
 from unseen.methods.options import options_from, picked
 
 
@@ -55,9 +47,11 @@ def add_ga(method: Method, **options: Any) -> Method:
         raise incompatible(method, "ga", why)
     adjustment = GeneralizationAdjustment(**picked(GeneralizationAdjustment, options))
     rule = adjusted(model_rule(method), adjustment, method.name)
-    changed = renewing(with_rule(method, rule))
+    changed = with_rule(method, rule)
     probed = with_local(changed, lambda local: GapProbe(local, **picked(GapProbe, options)))
     shares = (*method.shares, "one generalization gap per round")
+    if options.get("gap") == "accuracy":
+        probed = asking(probed, "classes")
     return citing(replace(probed, shares=shares), "zhang2023ga")
 
 
@@ -76,13 +70,3 @@ def adjusted(rule: Combine, ga: GeneralizationAdjustment, name: str) -> Combine:
     prior = adjusted(rule.source or Mean("uniform"), ga, name)
     assert isinstance(prior, Weighted)
     return replace(rule, prior=prior)  # type: ignore[type-var]
-
-
-def renewing(method: Method) -> Method:
-    """Return the method; SCAFFOLD's controls are c ← (1 − |S|/N) c + (|S|/N) Σ a_i c_i⁺ in it."""
-    exchange = trained(method)
-    if CONTROL not in exchange.slots:
-        return method
-    slots = dict(exchange.slots)
-    slots[RENEWED] = replace(slots.pop(CONTROL), to=CONTROL)
-    return with_exchange(method, replace(exchange, slots=slots))

@@ -6,8 +6,9 @@ from functools import partial
 from unseen.combine import Apart, Gram
 from unseen.core import ONE_LABEL, Local, Method, Model
 from unseen.core.exchange import Blueprint
-from unseen.core.parts import Wrapper
+from unseen.core.parts import Wrapper, layers
 from unseen.errors import Incompatible
+from unseen.gradient.ahead import Ahead
 from unseen.gradient.fedcurv import WithFisher
 from unseen.local.intercepts import OwnIntercepts, bias_of
 from unseen.local.scaffold import CONTROL
@@ -40,6 +41,10 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
         method: The method that is changed.
         head: the last layer's name, by default the last linear one.
 
+    Note:
+        A server's own step (`fedavgm`, `fedadam`, `fedomg`) moves the bias as it moves the model,
+        so that it follows the sites' mean and is not always there.
+
     Departs from:
         the paper, which fits a regression to all sites' rows at once, and has further ways to
         choose the bias of a new site than the mean.
@@ -49,6 +54,9 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
     if "model" not in trained(method).slots or method.rounds is not None:
         why = "does not train a network of its own."
         raise incompatible(method, "intercepts", why, "Put the modifier on its members.")
+    if any(isinstance(part, Ahead) for part in layers(trained(method).local)):
+        why = "begins uphill of the server's model, of which a site's own bias is no part."
+        raise incompatible(method, "intercepts", why, "Take feddyn+intercepts.")
     if not isinstance(local_training(method), Train):
         raise Incompatible(
             f"{method.name}+intercepts",

@@ -12,9 +12,9 @@ from unseen.methods.base import (
     gradient_method,
     incompatible,
     model_rule,
-    replace_rule,
     reporting,
 )
+from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 

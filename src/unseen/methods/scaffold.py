@@ -49,7 +49,8 @@ def scaffold(
     Note:
         `scaffold+ga`: c ← c + (|S|/N) Σ_{i∈S} a_i (c_i⁺ − c), which with all present is Σ_i a_i
         c_i⁺, our reading, since GA's paper leaves it open, and what its released code does. The sum
-        of changes would keep weights that have since moved.
+        of changes would keep weights that have since moved. So it is under `+afl`, `+groupdro` and
+        whatever else changes its weights.
 
         A rule such as `+ppdg` combines the models, while the controls keep their mean. The server's
         rate η_g is that of the training's server optimiser. Adam is admitted with option 1 only.

@@ -41,7 +41,9 @@ def stablefdg_style(training: Training, *, weights: Weights = "uniform", **optio
         the released code, whose sharing gives the styles that k-means++ finds to the first half of
         the batch, whichever examples had them, where here an example keeps its own or takes the
         other client's; where clients do not share in round 0, since no style was sent; and where
-        an example whose class is alone in a batch of Office-Home is doubled from another batch.
+        an example whose class is alone in a batch of Office-Home is doubled from another batch;
+        and which adds the examples at the first layer that explores, where here they enter the
+        network, so that BatchNorm before that layer sees them too.
     """
     plain = federated("stablefdg-style", training, Mean(weights), SOURCE)
     return in_styles(plain, "stablefdg-style", options)

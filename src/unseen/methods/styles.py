@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from unseen.combine import Collect
-from unseen.core import Exchange, Method, Put, Slot
+from unseen.core import Exchange, Local, Method, Put, Slot
 from unseen.core.parts import layers
-from unseen.gradient import Environments
+from unseen.gradient import Environments, Normalised
 from unseen.gradient.style_exploration import STYLES, StyleExplored, StyleStatistics, first_style
 from unseen.methods.base import asking, incompatible, local_training, trained, with_gradient
 
@@ -36,7 +36,11 @@ def in_styles(method: Method, name: str, options: dict[str, Any]) -> Method:
     exchange, places = trained(changed), options["layers"]
     start = partial(first_style, places)
     slot = Slot(Collect(), apply=Put(), sends="value", start=start)
-    first = Exchange(STYLES, StyleStatistics(places), {STYLES: slot})
+    measured: Local = StyleStatistics(places)
+    for part in layers(exchange.local):
+        if isinstance(part, Normalised):  # of the images as the network gets them
+            measured = part.around(measured)
+    first = Exchange(STYLES, measured, {STYLES: slot})
     first = replace(first, rounds=exchange.rounds, who=exchange.who, until=exchange.until)
     at = changed.exchanges.index(exchange)
     exchanges = (*changed.exchanges[:at], first, *changed.exchanges[at:])

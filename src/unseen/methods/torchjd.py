@@ -5,7 +5,8 @@ from typing import Any
 
 from unseen.combine import JacobianDescent
 from unseen.core import Method
-from unseen.methods.base import cited, federated, replace_rule
+from unseen.methods.base import cited, federated
+from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 

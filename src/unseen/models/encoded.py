@@ -22,7 +22,7 @@ class Encoded(nn.Module):
 
     def __init__(self, head: nn.Linear) -> None:
         super().__init__()
-        d, classes = head.in_features, head.out_features
+        d, classes = head.in_features, max(2, head.out_features)  # two where one logit tells them
         self.encoder = nn.Linear(d, 2 * d)
         with torch.no_grad():  # μ(f) = f and σ(f) = 0.1 at first, so that a trained net stays one
             self.encoder.weight.zero_()

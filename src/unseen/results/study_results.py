@@ -18,8 +18,8 @@ from unseen.core.templates import render
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError, check_known, choice, optional
 from unseen.expression import parse
-from unseen.methods.base import sets_weights
 from unseen.methods.compose import method as compose
+from unseen.methods.new_rule import sets_weights
 from unseen.results import fairness
 from unseen.results.drawing import dots, lines
 from unseen.results.ends import Ends
