@@ -18,6 +18,7 @@ from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply
 from unseen.models import build
+from unseen.privacy.accounting import epsilon
 from unseen.privacy.dp import Clients, Examples, private
 from unseen.privacy.ledger import Disclosure, Metered, card, summary
 from unseen.results import records
@@ -349,3 +350,39 @@ def test_a_resumed_noised_job_goes_on_with_its_secret():
     second, _ = play(federated, first, backend, names, 3)
     again, _ = play(federated, first, backend, names, 3)
     assert torch.equal(second.inbox["model"], again.inbox["model"])
+
+
+class Away(InProcess):
+    """Some clients give no answer."""
+
+    gone: tuple[str, ...] = ()
+
+    def map(self, exchange, inbox, clients, turn):
+        replies = super().map(exchange, inbox, clients, turn)
+        return [
+            Reply(fault="no answer") if name in self.gone else reply
+            for name, reply in zip(clients, replies, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("gone", [(), ("site-b",), ("site-b", "site-c")])
+def test_the_noise_of_a_sum_is_that_of_those_who_came(gone, tmp_path):
+    """σ √(m − 1) / √K of it is left to one of m who came, when K were to come; sensitivity is 2."""
+    clients, names = federation(3), ["site-a", "site-b", "site-c"]
+    noise = Clients(1.0, 8.0, 1e-3, "sum")
+    federated = private(method("fedavg(weights='uniform')", TRAINING), clients=noise, summed=True)
+    model = Model(build("mlp(widths=[12])", (6,), 3, keyed("net")))
+    backend = Away(model, clients)
+    backend.gone = gone
+    metered = Metered(backend, federated)
+    play(federated, start(federated, model, names, 0), metered, names, 1, on_bad_reply="drop")
+    (line,) = metered.lines()
+    m = 3 - len(gone)
+    expected = epsilon(8 / 2 * math.sqrt((m - 1) / 3), 1.0, 1, 1e-3, "rdp") if m > 1 else None
+    so_far = line["epsilon"]["client"][0]
+    assert so_far == (expected if expected is None else pytest.approx(expected, rel=1e-4))
+    # A run that goes on counts the same from its ledger.
+    (tmp_path / records.LEDGER).write_text(json.dumps(line) + "\n")
+    later = Metered(Away(model, clients), federated)
+    later.resume(tmp_path, names)
+    assert later.closing()[0]["guarantees"] == metered.closing()[0]["guarantees"]

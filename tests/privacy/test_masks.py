@@ -438,3 +438,41 @@ def test_a_seed_is_made_again_without_a_wrong_share() -> None:
     with pytest.raises(BadReply, match="shares of 'x' that came from a, b, c, d do not fit"):
         masks.shares.joined(parts, 3, names, lambda s: masks.shares.commitment(s) == fits, "x")
     assert len({masks.shares.least(2 / 3, n, 2) for n in (2, 3, 6, 9)}) == 4
+
+
+def test_who_is_left_counts_with_the_weights_of_those() -> None:
+    """Two of large weight hide each other; when one is said to have left, nothing is opened."""
+    backend, made, model, names = behind(4)
+    play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
+    again(backend)
+    ask = backend.ask
+
+    def dropping(questions: Mapping[str, bytes]) -> dict[str, bytes]:
+        answers = ask(questions)
+        kind = unpack(next(iter(questions.values())), "a question")[0]["kind"]
+        gone = "site-b" if kind == "mask" else ""
+        return {name: answer for name, answer in answers.items() if name != gone}
+
+    weights = torch.tensor([1.0, 1.0, 1e-7, 1e-7], dtype=torch.float64)
+    rows = backend.server.rows("model", held(backend), dropping)
+    with pytest.raises(Departed):
+        rows.linear(weights)
+    left = torch.tensor([0, 2, 3])
+    with pytest.raises(BadReply, match="it would be that client's own row"):
+        rows.take(left).linear(weights[left])
+
+
+def test_a_site_opens_no_sum_of_fewer_than_it_counts_on() -> None:
+    backend, made, model, names = behind(6)
+    play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
+    for site in backend.sites.values():
+        site.fewest = 5
+    even = torch.full((6,), 1 / 6, dtype=torch.float64)
+    for count, opens in ((6, True), (5, True), (4, False)):
+        again(backend)
+        rows = backend.server.rows("model", held(backend), backend.ask).take(torch.arange(count))
+        if opens:
+            rows.linear(even[:count])
+            continue
+        with pytest.raises(BadReply, match="masks hide a row among at least 5"):
+            rows.linear(even[:count])

@@ -32,7 +32,8 @@ class _Call:
     Attributes:
         exchange, turn: Which one it was.
         names, counts: With whom, and how many examples each says it has.
-        left: What left them.
+        items: What left them.
+        present: How many of them are in the sums that were opened.
     """
 
     exchange: Exchange
@@ -40,6 +41,7 @@ class _Call:
     names: tuple[str, ...]
     counts: tuple[int, ...]
     items: tuple[Disclosure, ...]
+    present: int
 
 
 class Metered(Backend):
@@ -71,10 +73,13 @@ class Metered(Backend):
         sizes = zip(pairs, row_bytes(replies), strict=True)
         items = tuple(item for pair, own in sizes for item in measured(*pair, own))
         counts = tuple(self._count(name, reply) for name, reply in pairs)
-        self.calls.append(_Call(exchange, turn, tuple(clients), counts, items))
+        here = sum(not reply.fault for reply in replies)
+        self.calls.append(_Call(exchange, turn, tuple(clients), counts, items, here))
         return replies
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
+        # Asked again without those who stopped answering meanwhile.
+        self.calls[-1] = replace(self.calls[-1], present=len(replies))
         return self.backend.rows(slot, replies, reference)
 
     def lines(self) -> list[Record]:
@@ -95,7 +100,8 @@ class Metered(Backend):
             if exchange := exchanges.get(line.get("exchange", "")):
                 turn = Turn(0, line["round"], 0, exchange.name, roster=tuple(roster))
                 counts = line.get("examples", [0] * len(line["clients"]))
-                self._spend(exchange, turn, line["clients"], counts)
+                present = line.get("present", len(line["clients"]))
+                self._spend(exchange, turn, line["clients"], counts, present)
 
     def closing(self) -> list[Record]:
         """Return the last record: what each client was promised, if anything."""
@@ -128,7 +134,7 @@ class Metered(Backend):
             self.calls[-1] = replace(last, items=(*disclosed, *scalars))
 
     def _line(self, call: _Call) -> Record:
-        noised = self._spend(call.exchange, call.turn, call.names, call.counts)
+        noised = self._spend(call.exchange, call.turn, call.names, call.counts, call.present)
         slots: dict[tuple[str, str], Counter[str]] = {}
         for item in call.items:
             form = item.form
@@ -141,13 +147,14 @@ class Metered(Backend):
         head = {"round": call.turn.round, "exchange": call.exchange.name}
         line: Record = {**head, "clients": names, "left": items}
         if noised:
-            line["examples"] = list(call.counts)
+            line["examples"], line["present"] = list(call.counts), call.present
             line["epsilon"] = {p: [self._so_far(name, p) for name in names] for p in noised}
         return line
 
     def _spend(
-        self, exchange: Exchange, turn: Turn, names: Sequence[str], counts: Sequence[int]
-    ) -> list[str]:
+        self, exchange: Exchange, turn: Turn, names: Sequence[str], counts: Sequence[int],
+        present: int,
+    ) -> list[str]:  # fmt: skip
         """Count an exchange, and return what its noise protects."""
         noised = mechanism(exchange.local, NoisedRows)
         private = noised is not None or mechanism(exchange.local, Guarded) is not None
@@ -157,7 +164,7 @@ class Metered(Backend):
             size = self.sizes[name] = count or self.sizes.get(name, 0)
             # A reply that did not say its number of examples counts as soon as another one does.
             late = self.uncounted.pop((name, exchange.name), 0) if size else 0
-            for release in releases(exchange, size, len(names), planned) if private else ():
+            for release in releases(exchange, size, present, planned) if private else ():
                 again = 1 + (late if release.protects == "example" else 0)
                 self.spending.setdefault((name, release.protects), Counter())[release] += again
                 protects[release.protects] = None

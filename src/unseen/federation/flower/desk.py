@@ -26,8 +26,8 @@ from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
 from unseen.models.weight_files import Source
 from unseen.privacy import channel, kinds
-from unseen.privacy.dp import steps_of
-from unseen.privacy.masks import shares
+from unseen.privacy.dp import NoisedRows, mechanism, steps_of
+from unseen.privacy.masks import masked_site, shares
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.checks import check_clients
@@ -93,11 +93,8 @@ class Desk:
 
     @cached_property
     def channel(self) -> kinds.Kind:
-        """The study's channel; masks cover no sum of fewer sites than this one asks for."""
-        kind = channel.read(self.study.privacy.channel, self.study.privacy.server)
-        if isinstance(kind, kinds.Masks):
-            return replace(kind, quorum=max(kind.quorum, self.site.policy.least.sites))
-        return kind
+        """The study's channel."""
+        return channel.read(self.study.privacy.channel, self.study.privacy.server)
 
     @property
     def strangers(self) -> list[str]:
@@ -108,11 +105,21 @@ class Desk:
 
     @property
     def fewest(self) -> int:
-        """Of how many sites a sum of rows may be that is opened with this site's; 1: of no sum."""
-        kind, sites = self.channel, len(self.turn.roster)
+        """Of how many sites a sum of rows is, at least, that this one opens; 1: of no sum.
+
+        Where noise protects the sum alone, this is as many as open a sum of all who were to take
+        part, since the site counts on the noise of these.
+        """
+        kind = self.channel
         if not isinstance(kind, kinds.Masks):
             return 1
-        return min(sites, shares.least(kind.threshold, sites, kind.quorum))
+        few = max(kind.quorum, self.site.policy.least.sites)
+        for exchange in self.runtime.method.exchanges:
+            noised: NoisedRows | None = mechanism(exchange.local, NoisedRows)
+            if noised is not None and noised.dp.trust == "sum":
+                planned = noised.count(self.turn)
+                few = max(few, shares.least(kind.threshold, planned, few))
+        return few
 
     @property
     def label(self) -> str:
@@ -226,9 +233,12 @@ class Desk:
             return None
         files = {file: (kit / file).read_bytes() for file in FILES if (kit / file).is_file()}
         try:
-            return channel.site_side(kind, self.runtime.method, name, files, self.job)
+            side = channel.site_side(kind, self.runtime.method, name, files, self.job)
         except KeyError as error:
             raise UnseenError(f"the kit of {name!r} has no {error} for the channel.") from None
+        if isinstance(side, masked_site.Site):
+            side.fewest = self.fewest
+        return side
 
     @property
     def job(self) -> str:

@@ -49,6 +49,8 @@ class Site(kinds.Site):
         halves: dict[str, str] = json.loads(files[kinds.PUBLICS])
         self.publics = {other: bytes.fromhex(half) for other, half in halves.items()}
         self._private, self.kind = files[kinds.PRIVATE], kind
+        #: Of fewer rows than these, this site helps to open no sum.
+        self.fewest = kind.quorum
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
         """Return what the rows were made from, the rows, and whom each sum was asked among."""
@@ -140,9 +142,11 @@ class Site(kinds.Site):
         present, slot = list(header["present"]), header["slot"]
         if not set(present) <= set(deal["names"]) or len(set(present)) != len(present):
             raise BadReply("some are said to be left in a sum who were never in it.")
-        if self.name not in present or len(present) < deal["least"]:
-            few = f"{len(present)} are left in the sum of {slot!r}, and {deal['least']} are needed"
+        least = max(deal["least"], self.fewest)
+        if self.name not in present or len(present) < least:
+            few = f"{len(present)} are left in the sum of {slot!r}, and {least} are needed"
             raise BadReply(f"{few}, this site among them.")
+        self._check_weights(slot, present, [sum["weights"][name] for name in present])
         if sum["present"] not in (None, present):
             raise BadReply(f"others were said to be left in the sum of {slot!r} before.")
         if self._opened.get(self._row(slot)) not in (None, self._contents(sum, present)):
@@ -230,9 +234,9 @@ class Site(kinds.Site):
 
     def _company(self, header: Mapping[str, Any]) -> list[str]:
         """Return those among whom a sum is asked for; refuse too few of them."""
-        names, quorum = list(header["names"]), self.kind.quorum
-        if self.name not in names or len(set(names)) != len(names) or len(names) < quorum:
-            least = f"masks hide a row among at least {quorum}"
+        names, few = list(header["names"]), self.fewest
+        if self.name not in names or len(set(names)) != len(names) or len(names) < few:
+            least = f"masks hide a row among at least {few}"
             raise BadReply(f"a sum of {len(names)} rows was asked for; {least}.")
         if strangers := sorted(set(names) - self.publics.keys()):
             raise BadReply(f"this site has no public key of {', '.join(strangers)}.")
@@ -240,18 +244,28 @@ class Site(kinds.Site):
 
     def _admit(self, header: Mapping[str, Any]) -> None:
         """Refuse a sum that would show a client's row, or another sum of the same rows."""
-        names, slot, quorum = self._company(header), header["slot"], self.kind.quorum
-        for w in np.array(header["weights"], ndmin=2):
-            if not np.isfinite(w).all():
-                raise BadReply(f"the weights of {slot!r} are not all finite numbers.")
-            least = np.abs(w).max() / HEAVY
-            heavy = sorted(n for n, x in zip(names, w, strict=True) if x and abs(x) >= least)
-            if heavy and len(heavy) < quorum:
-                alone = f"the weights of {slot!r} leave only {', '.join(heavy)} in the sum"
-                less = f"or the others with less than 1/{HEAVY:g} of the largest weight"
-                raise BadReply(f"{alone}, {less}: it would be that client's own row.")
+        names, slot = self._company(header), header["slot"]
+        self._check_weights(slot, names, np.array(header["weights"], ndmin=2).T)
         before = self.pending["asked"].get(slot)
         if before is not None and not set(names) < set(before):
             raise BadReply(f"the sum of {slot!r} was asked for before, among the same clients.")
         self._still_closed(slot)
         self.pending["asked"][slot] = names
+
+    def _check_weights(self, slot: str, names: Sequence[str], weights: Any) -> None:
+        """Refuse weights by which a sum would be the rows of too few clients.
+
+        Args:
+            slot: Whose sum it is, for the message.
+            names: Those in the sum.
+            weights: Theirs [K, blocks].
+        """
+        for w in np.asarray(weights, dtype=float).T:
+            if not np.isfinite(w).all():
+                raise BadReply(f"the weights of {slot!r} are not all finite numbers.")
+            least = np.abs(w).max() / HEAVY
+            heavy = sorted(n for n, x in zip(names, w, strict=True) if x and abs(x) >= least)
+            if heavy and len(heavy) < self.fewest:
+                alone = f"the weights of {slot!r} leave only {', '.join(heavy)} in the sum"
+                less = f"or the others with less than 1/{HEAVY:g} of the largest weight"
+                raise BadReply(f"{alone}, {less}: it would be that client's own row.")
