@@ -17,6 +17,7 @@ from unseen.choose.expectation import (
     pairs_needed,
     sites_needed,
 )
+from unseen.core.metrics import METRICS, RANGES
 
 
 def test_the_interval_is_that_of_one_more_draw():
@@ -85,9 +86,7 @@ def test_equal_figures_do_not_say_how_far_apart_sites_are():
 def test_ends():
     assert expect([1.0, 1.0, 1.0]).low == 1.0
     assert expect([0.99, 1.0, 0.9], bounds=(0, 1)).high == 1.0
-    assert chance([0.1, 0.1]) == 1.0
     assert chance([0.0, 0.0]) == 0.5
-    assert chance([-0.1, -0.1]) == 0.0
     assert sites_needed([0.0, 0.0]) is None
     with pytest.raises(UnseenError, match="two sites"):
         expect([0.5])
@@ -147,3 +146,29 @@ def test_the_share_of_chance_is_the_mean_binomial_variance_over_that_of_sites():
     within = (0.2 * 0.8 / 10 + 0.5 * 0.5 / 20 + 0.8 * 0.2 / 40) / 3
     found = chance_share([0.2, 0.5, 0.8], [10, 20, 40])
     assert found == pytest.approx(within / np.var([0.2, 0.5, 0.8], ddof=1))
+
+
+@pytest.mark.parametrize(
+    ("metric", "figures", "low", "high"),
+    [
+        ("sensitivity", [1.0, 1.0, 1.0, 1.0], 0.0, 1.0),
+        ("concordance", [0.6, 0.9, 0.75], 0.0, 1.0),
+        ("brier", [0.0, 0.19], 0.0, 2.0),
+        ("rmse", [10.0, 110.0], 0.0, math.inf),
+        ("r2", [0.9, 0.99], -math.inf, 1.0),
+    ],
+)
+def test_no_figure_is_expected_beyond_what_the_metric_can_be(
+    metric: str, figures: list[float], low: float, high: float
+) -> None:
+    found = expect(figures, bounds=RANGES[metric])
+    assert low <= found.low <= found.high <= high
+
+
+def test_every_metric_has_a_range_or_none() -> None:
+    assert METRICS.keys() - RANGES.keys() == {"calibration-slope", "calibration-intercept"}
+
+
+def test_equal_gaps_do_not_say_how_far_the_next_one_lies() -> None:
+    assert chance([0.01, 0.01, 0.01]) is None and chance([0.3]) is None
+    assert chance([0.0, 0.0]) == 0.5

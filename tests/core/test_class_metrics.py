@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from unseen.core.class_metrics import BINS, confusion, logistic
+from unseen.core.class_metrics import (
+    BINS,
+    calibration_intercept,
+    calibration_slope,
+    confusion,
+    logistic,
+)
 from unseen.core.metrics import (
     METRICS,
     OF_CLASSES,
@@ -189,3 +195,26 @@ def test_samples_of_one_class_have_no_precision() -> None:
     outputs, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])
     weights = torch.tensor([[0.0, 1.0, 1.0], [2.0, 0.0, 0.0]], dtype=torch.float64)
     assert WEIGHTED["auprc"](outputs, y)(weights).isnan().all()
+
+
+@pytest.mark.parametrize("spread", [1e-4, 1e-3, 1e-2, 1.0, 100.0])
+def test_the_slope_of_a_calibration_has_no_unit(spread: float) -> None:
+    """Scores times s have a slope of 1/s times as much, whatever s."""
+    draws = keyed("slope")
+    z = torch.randn(400, 1, generator=draws, dtype=torch.float64)
+    y = (torch.rand(400, generator=draws) < torch.sigmoid(0.8 * z[:, 0] + 0.3)).long()
+    plain, scaled = calibration_slope(z, y), calibration_slope(spread * z + 5, y)
+    assert plain is not None and scaled is not None
+    assert scaled * spread == pytest.approx(plain, rel=1e-6)
+
+
+def test_an_intercept_exists_wherever_both_classes_do() -> None:
+    draws = keyed("intercept")
+    for scale in (1.0, 50.0, 300.0):
+        for _ in range(50):
+            z = scale * torch.randn(20, 1, generator=draws, dtype=torch.float64)
+            y = torch.randint(2, (20,), generator=draws)
+            a = calibration_intercept(z, y)
+            assert (a is not None) == (0 < int(y.sum()) < 20)
+            if a is not None:
+                assert float(torch.sigmoid(a + z).sum()) == pytest.approx(float(y.sum()), abs=1e-9)

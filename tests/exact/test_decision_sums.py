@@ -252,3 +252,16 @@ def test_a_row_at_the_threshold_is_answered_as_it_is_counted(outputs: torch.Tens
     positive = applied[:, 0] > 0 if applied.shape[1] == 1 else applied.argmax(1) == 1
     assert float(positive[y == 1].double().mean()) == rule.sensitivity == 1.0
     assert float((~positive)[y == 0].double().mean()) == rule.specificity == 0.0
+
+
+def test_the_rates_of_a_given_threshold_lie_between_those_of_its_edges() -> None:
+    """Rows spread evenly over one bin: by a straight line they are those of the threshold itself."""
+    z = torch.linspace(0.0, 0.05, 2001, dtype=torch.float64)[:-1, None]
+    y = torch.arange(len(z)) % 2
+    counts = Counts(class_counts(z, y))
+    for logit in (0.01, 0.02, 0.045):
+        rule = threshold(repr(1 / (1 + math.exp(-logit))), counts)
+        expected = float((z[y == 1] >= logit).double().mean())
+        assert rule.sensitivity == pytest.approx(expected, abs=2e-3)
+        assert rule.specificity == pytest.approx(1 - expected, abs=2e-3)
+    assert math.isnan(threshold("0.99999999", counts).sensitivity)

@@ -134,3 +134,9 @@ def test_a_known_seed_is_no_guarantee():
     assert "known seed" in promise.text
     secret = replace(promise.replies[0][0], secret=True, noise=0.0)
     assert "there is no noise" in Guarantee("site-a", ((secret, 1),)).text
+
+
+@pytest.mark.parametrize("accountant", ["prv", "rdp"])
+def test_epsilon_is_never_below_0(accountant) -> None:
+    assert epsilon(50.0, 0.1, 1, 1e-2, accountant) >= 0
+    assert epsilon(50.0, 0.1, 1, 1.0, "rdp") == 0

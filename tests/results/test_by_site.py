@@ -304,3 +304,20 @@ def test_two_data_sets_are_enough_for_friedmans_test() -> None:
     over = across([two("a"), two("b")], "ours", ["theirs", "others"])
     assert over.friedman == pytest.approx(stats.friedmanchisquare([3] * 2, [1] * 2, [2] * 2).pvalue)
     assert across([two("a")], "ours", ["theirs", "others"]).friedman is None
+
+
+def test_over_data_sets_only_figures_of_one_unit_are_ranked_together() -> None:
+    """Six sets of accuracies and one in dollars: its unit moves no p."""
+
+    def several(dollars: float) -> list[Sites]:
+        gains = (0.01, 0.02, 0.03, -0.005, 0.04, 0.015)
+        sets = [
+            Sites(f"set {i}", "accuracy", {"a": {"x": 0.5 + g}, "b": {"x": 0.5}}, 1)
+            for i, g in enumerate(gains)
+        ]
+        figures = {"a": {"x": 2 * dollars}, "b": {"x": dollars}}
+        return [*sets, Sites("house prices", "rmse", figures, 1)]
+
+    results = [across(several(dollars), "a", ["b"], 1) for dollars in (10.0, 0.001)]
+    assert results[0].corrected == results[1].corrected
+    assert [(found.sets, found.tested) for found in results] == [(7, 6), (7, 6)]

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 from unseen.errors import UnseenError
-from unseen.results.comparison import EXACT, compare, holm
+from unseen.results.comparison import EXACT, agree, compare, holm, wilcoxon
 from unseen.results.published_rows import Printed
 from unseen.results.selection import Selected
 from unseen.results.statistics import mean
@@ -147,3 +147,10 @@ def test_a_verdict_stands_after_p_and_beside_the_papers() -> None:
     assert "ppdg/table7: pairs unsaid" in notes
     without = table(runs_of("a", "b"), metric="accuracy", published=paper)
     assert without.published == {}
+
+
+def test_a_test_whose_ranks_lean_away_from_the_mean_is_not_for_it() -> None:
+    """Worse at eleven of twelve sites, and ahead on average by one alone: W⁺ = 12, W⁻ = 66."""
+    d = [-0.001 * k for k in range(1, 12)] + [0.15]
+    assert sum(d) > 0 and wilcoxon(d) < 0.05 and not agree(d)
+    assert agree([-x for x in d[:11]]) and not agree([0.0, 0.0])

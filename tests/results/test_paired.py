@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unseen.results.comparison import EXACT, holm, t_test, wilcoxon
+from unseen.results.paired import permuted
 
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=9)
 differences = st.lists(st.floats(-1, 1).map(lambda x: round(x, 3)), min_size=2, max_size=12)
@@ -107,3 +108,16 @@ def test_holm_is_rs_p_adjust() -> None:
 def test_holm_is_between_the_raw_p_and_bonferronis(p: list[float]) -> None:
     for raw, corrected in zip(p, holm(p), strict=True):
         assert raw <= corrected <= min(1, len(p) * raw) + 1e-12
+
+
+def test_permuted_signs_need_no_unit() -> None:
+    """Six positive differences have p = 2 / 64, in points as in dollars."""
+    d = [6824.72, 2321.08, 1074.45, 5660.74, 3165.36, 718.69]
+    assert permuted(d) == 2 / 64
+    draws = np.random.default_rng(0)
+    for _ in range(50):
+        large = draws.uniform(100, 9000, 6).round(2)
+        expected = scipy.stats.permutation_test(
+            (large,), np.mean, permutation_type="samples", n_resamples=np.inf
+        ).pvalue
+        assert permuted(large.tolist()) == pytest.approx(expected)

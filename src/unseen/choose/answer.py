@@ -18,14 +18,10 @@ from unseen.choose.expectation import (
 from unseen.choose.playing import changed
 from unseen.choose.texts import figure_text
 from unseen.choose.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
+from unseen.core.metrics import RANGES
 from unseen.core.rule import Sees
 from unseen.results.comparison import LEVEL as ALPHA
-from unseen.results.comparison import holm, wilcoxon
-
-#: Metrics that lie between 0 and 1.
-SHARES = (
-    "accuracy", "balanced-accuracy", "auroc", "auroc-ovr", "auprc", "f1-macro", "f1-micro",
-)  # fmt: skip
+from unseen.results.comparison import agree, holm, wilcoxon
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Row:
         expected: What to expect at a new site.
         worst: The worst site and its figure.
         against: Recipe -> the chance to be better than it at a new site, for `BASE`, `ALONE` and
-            `CONSTANT`.
+            `CONSTANT`, where these sites say how far it varies.
         p: Of the best recipe against this one, Wilcoxon's over sites, after Holm; None for itself
             and for what cannot be chosen.
         factor: Of the study's learning rate, the best over all sites.
@@ -135,7 +131,7 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
     """
     sites, figures = trials.sites, trials.at(trials.sites)
     recipe, best, tied, p = verdict(trials, sites)
-    bounds = (0.0, 1.0) if trials.metric in SHARES else None
+    bounds = RANGES.get(trials.metric)
     order = sorted(figures, key=lambda name: -trials.sign * sum(figures[name]))
     return Choice(
         recipe, best, tied, tuple(row(trials, name, p.get(name), level, bounds) for name in order),
@@ -159,7 +155,8 @@ def verdict(trials: Trials, sites: Sequence[str]) -> Verdict:
     able = [name for name in figures if name not in REFERENCES]
     best = max(able, key=lambda name: trials.sign * sum(figures[name]))
     others = [name for name in able if name != best]
-    tests = [wilcoxon(rounded(figures[best], figures[name])) for name in others]
+    gaps = [rounded(figures[best], figures[name]) for name in others]
+    tests = [wilcoxon(gap) if agree(gap) else 1.0 for gap in gaps]
     p = dict(zip(others, holm(tests), strict=True))
     tied = (best, *(name for name in others if p[name] >= ALPHA))
     return Verdict(cheapest(trials, tied, sites), best, tied, p)
@@ -202,11 +199,11 @@ def row(
     trial, sites, figures = trials.by_recipe[name], trials.sites, trials.at(trials.sites)
     own = dict(zip(sites, figures[name], strict=True))
     worst = min(sites, key=lambda site: trials.sign * own[site])
-    against = {
-        other: chance([trials.sign * d for d in rounded(figures[name], figures[other])])
-        for other in (BASE, ALONE, CONSTANT)
-        if other in figures and other != name
-    }
+    against: dict[str, float] = {}
+    for other in (BASE, ALONE, CONSTANT):
+        if other in figures and other != name:
+            better = chance([trials.sign * d for d in rounded(figures[name], figures[other])])
+            against |= {} if better is None else {other: better}
     expected = expect(figures[name], level, bounds)
     return Row(name, expected, (worst, own[worst]), against, p, trial.best, trial.sees,
                trial.upload, trial.seconds)  # fmt: skip

@@ -49,7 +49,8 @@ def expect(
     Args:
         figures: One figure for each site, at a model that was trained without it [K].
         level: The share of new sites inside.
-        bounds: What a figure cannot leave, as 0 and 1; the interval where all figures are equal.
+        bounds: What a figure cannot leave, as 0 and 1; they are the interval where all figures
+            are equal.
 
     Raises:
         UnseenError: If there are fewer than two sites.
@@ -98,8 +99,10 @@ def mean_interval(figures: Sequence[float], level: float = LEVEL) -> tuple[float
     return float(values.mean()) - reach, float(values.mean()) + reach
 
 
-def chance(differences: Sequence[float]) -> float:
+def chance(differences: Sequence[float]) -> float | None:
     """Return the chance that the difference at one new site is above 0.
+
+    None where all are equal and not 0, or there is one: how far they vary is not known.
 
         P(t_{K−1} < d̄ / (s_d √(1 + 1/K)))
 
@@ -116,7 +119,7 @@ def chance(differences: Sequence[float]) -> float:
     values = torch.tensor(differences, dtype=torch.float64)
     mean, spread = float(values.mean()), float(values.std()) if K > 1 else 0.0
     if spread == 0:
-        return 0.5 + 0.5 * ((mean > 0) - (mean < 0))
+        return None if mean else 0.5
     return float(student.cdf(mean / (spread * math.sqrt(1 + 1 / K)), K - 1))
 
 

@@ -14,8 +14,9 @@ from unseen.core.outputs import class_scores, predicted, probabilities
 
 #: Bins of confidence in the expected calibration error, of equal width.
 BINS = 15
-#: Steps of Newton's method, and the slope beyond which the scores separate the classes.
-STEPS, SEPARATED = 40, 1e3
+#: Steps of Newton's method, and the slope on standardised scores beyond which these separate the
+#: classes; how often an interval is halved.
+STEPS, SEPARATED, HALVINGS = 40, 1e3, 60
 
 
 def sensitivity(outputs: Tensor, y: Tensor) -> float | None:
@@ -173,10 +174,35 @@ def logistic(z: Tensor, y: Tensor, weights: Tensor, slope: bool = True) -> Tenso
     Returns:
         a and b [R, 2], NaN where there is no finite fit.
     """
+    if not slope:
+        a = _in_the_large(z, y, weights)
+        return torch.stack([a, torch.ones_like(a)], 1)
+    centre, scale = z.mean(), z.std(correction=0)
+    if not float(scale):
+        return torch.full((len(weights), 2), math.nan, dtype=torch.float64)
+    a, b = _newton((z - centre) / scale, y, weights).unbind(1)
+    return torch.stack([a - b * centre / scale, b / scale], 1)
+
+
+def _in_the_large(z: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    """Return the a [R] at which Σ w σ(a + z) = Σ w y, by halving; NaN with one class alone."""
+    total, positive = weights.sum(1), weights @ y
+    share = positive / total
+    # At these the mean of σ is below the share, and above it.
+    low, high = (share.logit() - end for end in (z.max(), z.min()))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        above = (weights * torch.sigmoid(middle[:, None] + z)).sum(1) > positive
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    return ((low + high) / 2).masked_fill((share <= 0) | (share >= 1), math.nan)
+
+
+def _newton(z: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    """Return a and b [R, 2] of regressions on standardised scores, NaN where none is finite."""
     total, positive = weights.sum(1), weights @ y
     none = (positive <= 0) | (positive >= total)
-    start = (positive / total).logit() if slope else torch.zeros_like(total)
-    fit = torch.stack([start, torch.full_like(start, float(not slope))], 1)
+    start = (positive / total).logit()
+    fit = torch.stack([start, torch.zeros_like(start)], 1)
     best, loss, rate = fit, torch.full_like(total, math.inf), torch.ones_like(total)
     step = torch.zeros_like(fit)
     for _ in range(STEPS):
@@ -187,13 +213,11 @@ def logistic(z: Tensor, y: Tensor, weights: Tensor, slope: bool = True) -> Tenso
         p = torch.sigmoid(scores)
         residual, curvature = weights * (y - p), weights * p * (1 - p)
         g0, h00 = residual.sum(1), curvature.sum(1)
-        new = torch.stack([g0 / h00, torch.zeros_like(g0)], 1)
-        if slope:
-            g1, h01, h11 = residual @ z, curvature @ z, curvature @ z.square()
-            determinant = h00 * h11 - h01.square()
-            none = none | (~worse & (determinant <= 1e-12 * h00 * h11))
-            sides = (h11 * g0 - h01 * g1, h00 * g1 - h01 * g0)
-            new = torch.stack(sides, 1) / determinant[:, None]
+        g1, h01, h11 = residual @ z, curvature @ z, curvature @ z.square()
+        determinant = h00 * h11 - h01.square()
+        none = none | (~worse & (determinant <= 1e-12 * h00 * h11))
+        sides = (h11 * g0 - h01 * g1, h00 * g1 - h01 * g0)
+        new = torch.stack(sides, 1) / determinant[:, None]
         step, best = (torch.where(worse[:, None], *pair) for pair in ((step, new), (best, fit)))
         loss, rate = torch.where(worse, loss, now), torch.where(worse, rate / 2, 1.0)
         fit = best + rate[:, None] * step.nan_to_num(0.0)

@@ -160,6 +160,14 @@ METRICS: dict[str, Metric] = {
 }  # fmt: skip
 #: Metrics of which less is better.
 LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95", "integrated-brier"})
+#: Metric -> what it cannot leave; the slope and the intercept of a calibration have no ends.
+RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(METRICS.keys() - {"calibration-slope", "calibration-intercept"}, (0.0, 1.0)),
+    **dict.fromkeys(("loss", "log-loss", "mae", "rmse", "hd95"), (0.0, math.inf)),
+    "brier": (0.0, 2.0), "mcc": (-1.0, 1.0), "pearson": (-1.0, 1.0), "r2": (-math.inf, 1.0),
+}  # fmt: skip
+#: Metrics in the unit of the labels or of pixels, which no two data sets need share.
+IN_UNITS = frozenset({"mae", "rmse", "hd95"})
 #: Metrics that are best at 1 and at 0: no rule selects by them.
 UNORDERED = frozenset({"calibration-slope", "calibration-intercept"})
 #: Metrics of masks; the names that classes have too mean the same of pixels.

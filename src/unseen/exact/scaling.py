@@ -3,9 +3,10 @@
     u = a z + b,   (a, b) = argmin Σ_k w_k Σ_{i ∈ k} −log softmax(a z_i + b)_{y_i} + P(a, b)
 
 with P(a, b) = ½ (log a)² + ½ |b|², worth about one example whatever the outputs' unit, so that
-outputs which separate the classes have a finite scale, too. b = 0 is temperature scaling, with the
-temperature 1/a. A site sends the loss, its gradient and its second derivatives at the (a, b) that
-it receives; the fit is that of the pooled rows.
+outputs which separate the classes have a finite scale, too. It is not convex in a: of outputs that
+differ by hundredths the fit may stop nearer to a = 1 than the best scale. b = 0 is temperature
+scaling, with the temperature 1/a. A site sends the loss, its gradient and its second derivatives at
+the (a, b) that it receives; the fit is that of the pooled rows.
 
 Source:
     Platt 1999, "Probabilistic Outputs for Support Vector Machines"; Guo et al. 2017, "On

@@ -36,8 +36,9 @@ class Threshold:
     Attributes:
         value: The probability.
         rule: How it was chosen, as it was asked for.
-        sensitivity, specificity: On the sources' rows; NaN for a number that somebody gave and
-            where nothing is known of the sources.
+        sensitivity, specificity: On the sources' rows; of a number that somebody gave between two
+            edges, by a straight line between theirs. NaN beyond all edges, and where nothing is
+            known of the sources.
     """
 
     value: float
@@ -97,6 +98,14 @@ class Counts:
         return 1 - below[1] / n[1], below[0] / n[0]
 
 
+def at_place(rates: Tensor, place: float) -> float:
+    """Return a rate between two edges, of which `place` counts the steps from the first."""
+    if not 0 <= place <= len(rates) - 1:
+        return math.nan
+    below = min(int(place), len(rates) - 2)
+    return float(rates[below] + (place - below) * (rates[below + 1] - rates[below]))
+
+
 def threshold(rule: str, counts: Counts | None) -> Threshold:
     """Return the threshold of a rule.
 
@@ -124,8 +133,8 @@ def threshold(rule: str, counts: Counts | None) -> Threshold:
     if number is not None:
         if not 0 < number < 1:
             raise _no_share("a threshold", "", text)
-        edge = int((EDGES - math.log(number / (1 - number))).abs().argmin())
-        return Threshold(number, rule, float(sensitivity[edge]), float(specificity[edge]))
+        place = (math.log(number / (1 - number)) + WIDEST) / STEP
+        return Threshold(number, rule, at_place(sensitivity, place), at_place(specificity, place))
     name, sign, goal = text.partition(">=")
     level = _number(goal)
     costs = [_number(part) for part in text.removeprefix("cost=").split(":")]

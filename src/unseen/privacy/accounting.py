@@ -52,7 +52,8 @@ def composed(history: History, delta: float, accountant: Accountant = "prv") -> 
         return math.inf
     if not history:
         return 0.0
-    return _rdp(history, delta) if accountant == "rdp" else _prv(history, delta)
+    # Where there is next to nothing to account for, bounds may fall below 0, which ε cannot.
+    return max(0.0, _rdp(history, delta) if accountant == "rdp" else _prv(history, delta))
 
 
 @cache

@@ -7,7 +7,7 @@ it left out: their number decides what a test can show.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.core.metrics import OF_NUMBERS, OF_TIMES
+from unseen.core.metrics import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES
 from unseen.errors import UnseenError, check_known
 from unseen.results.comparison import holm, wilcoxon
 from unseen.results.paired import detectable, equivalence, permuted
@@ -253,12 +253,14 @@ class Across:
         ranks: Method -> its mean rank over sets.
         friedman: p that all methods are alike; None for fewer than three methods or two sets.
         corrected: Other method -> Wilcoxon's p over the sets, Holm-corrected.
+        tested: Of how many sets, those whose figures have one unit.
     """
 
     sets: int
     ranks: Mapping[str, float]
     friedman: float | None
     corrected: Mapping[str, float]
+    tested: int = 0
 
 
 def across(every: Iterable[Sites], method: str, others: Sequence[str], declared: int = 0) -> Across:
@@ -269,6 +271,13 @@ def across(every: Iterable[Sites], method: str, others: Sequence[str], declared:
         method: The method that is claimed to be better.
         others: Those that it is compared with.
         declared: See `holm`.
+
+    Note:
+        Ranks within a set need no unit. Wilcoxon's test ranks differences of several sets, so it is
+        of those with one unit: shares between 0 and 1, or the metric that most of them have.
+
+    Source:
+        Demšar 2006, "Statistical Comparisons of Classifiers over Multiple Data Sets", §3.1.3.
     """
     from scipy.stats import friedmanchisquare
 
@@ -280,9 +289,20 @@ def across(every: Iterable[Sites], method: str, others: Sequence[str], declared:
     by_rank = np.mean([ranks(row) for row in rows], 0) if rows else [math.nan] * len(methods)
     enough = len(methods) > 2 and len(rows) > 1
     p = float(friedmanchisquare(*zip(*rows, strict=True)).pvalue) if enough else None
+    units = Counter(unit for sites in whole if (unit := unit_of(sites)))
+    common = units.most_common(1)[0][0] if units else ""
+    alike = [row for row, s in zip(rows, whole, strict=True) if unit_of(s) == common != ""]
     raw = [
-        wilcoxon([round(row[0] - row[i], 12) for row in rows]) for i in range(1, len(methods))
+        wilcoxon([round(row[0] - row[i], 12) for row in alike]) for i in range(1, len(methods))
     ]  # fmt: skip
-    corrected = holm(raw, declared) if rows else []
+    corrected = holm(raw, declared) if alike else []
     named = zip(methods, map(float, by_rank), strict=True)
-    return Across(len(whole), dict(named), p, dict(zip(others, corrected, strict=False)))
+    tests = dict(zip(others, corrected, strict=False))
+    return Across(len(whole), dict(named), p, tests, len(alike))
+
+
+def unit_of(sites: Sites) -> str:
+    """Return what differences of a metric are measured in; "" for the unit of the data."""
+    if sites.metric in IN_UNITS or (sites.metric == "loss" and not sites.classes):
+        return ""
+    return "share" if RANGES.get(sites.metric) == (0.0, 1.0) else sites.metric

@@ -48,6 +48,21 @@ def wilcoxon(differences: Sequence[float]) -> float:
     return math.erfc(max(0.0, centre - least - 1) / deviation / math.sqrt(2))
 
 
+def agree(differences: Sequence[float]) -> bool:
+    """Return whether the ranks of Wilcoxon's test lean to the side of the mean.
+
+    Where they do not (a little worse at most sites, and far better at one), the test says nothing
+    of the mean, and its p is none of a method's that has the better mean.
+
+    Example:
+        >>> agree([0.1, 0.2, 0.3]), agree([-0.01, -0.02, -0.03, 0.9])
+        (True, False)
+    """
+    rank = ranks([abs(d) for d in differences], lower=True)
+    lean = sum(r * ((d > 0) - (d < 0)) for r, d in zip(rank, differences, strict=True))
+    return lean * sum(differences) > 0
+
+
 def _at_most(limit: int, sizes: Sequence[int]) -> float:
     """Return P(Σ s_i size_i ≤ limit) for signs s ∈ {0, 1}ⁿ that are all equally likely."""
     import numpy as np

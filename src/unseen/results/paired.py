@@ -27,12 +27,13 @@ def permuted(differences: Sequence[float]) -> float:
         0.0625
     """
     d = np.asarray(differences)
-    total, n = abs(d.sum()), len(d)
+    n, near = len(d), 1e-12 * float(np.abs(d).sum())
+    total = abs(d.sum()) - near  # but for rounding, in the unit of the differences
     if n <= EXACT:
         signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        return float(np.mean(np.abs(signs @ d) >= total - 1e-12))
+        return float(np.mean(np.abs(signs @ d) >= total))
     draws = np.random.default_rng(0).integers(0, 2, (DRAWS, n), dtype=np.int8)
-    far = np.abs((1.0 - 2.0 * draws) @ d) >= total - 1e-12
+    far = np.abs((1.0 - 2.0 * draws) @ d) >= total
     return float((1 + far.sum()) / (1 + DRAWS))
 
 

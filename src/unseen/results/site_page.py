@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from unseen.core.templates import render
 from unseen.results.by_choice import by_others
 from unseen.results.by_site import ENOUGH, Across, Effect, Row, Sites
+from unseen.results.comparison import agree
 from unseen.results.formats import counted, scale_of
 from unseen.results.metric_name import MetricName
 from unseen.results.paired import MARGIN
@@ -103,7 +104,8 @@ def top_cell(sites: Sites, column: Sequence[str], against: Mapping[str, Effect])
     choose = min if sites.lower else max
     best = choose(there, key=lambda m: sites.row(m).mean)
     effect, mark = against.get(best), ""
-    if effect and effect.corrected < LEVEL and len(effect.differences) >= ENOUGH:
+    enough = effect is not None and len(effect.differences) >= ENOUGH
+    if effect and enough and effect.corrected < LEVEL and agree([*effect.differences.values()]):
         mark = " ▼" if effect.mean > 0 else " ▲"
     row = sites.row(best)
     figure = f"{number(row.mean, sites.metric)} {between(row.interval, sites.metric)}".rstrip()
@@ -201,7 +203,8 @@ def section_across(over_sets: Across) -> dict[str, object]:
     ]  # fmt: skip
     friedman = p_text(over_sets.friedman)
     note = f"Friedman's test that all methods are alike: p {friedman or 'not defined'}; p: "
-    note += "Wilcoxon's over data sets, corrected by Holm"
+    note += f"Wilcoxon's over the {counted(over_sets.tested, 'data set')} whose figures have one "
+    note += "unit, corrected by Holm"
     return {"sets": over_sets.sets, "rows": rows, "note": note}
 
 

@@ -24,6 +24,10 @@ from unseen.serving.policy import Policy
 
 #: Sites below which a bootstrap over sites says nothing; levels of a subgroup's column at most.
 FEWEST, MOST_LEVELS = 3, 30
+#: Metrics that set rows against one another, or against their mean.
+OF_PAIRS = frozenset(
+    {"auroc", "auroc-ovr", "auprc", "concordance", "concordance-ipcw", "pearson", "r2"}
+)
 
 
 @dataclass(frozen=True)
@@ -138,10 +142,13 @@ def _area(answers: Answers, c: int) -> float | None:
 def by_group(
     answers: Mapping[str, Answers], column: str, metrics: Sequence[str], policy: Policy
 ) -> tuple[Table, dict[str, str]]:
-    """Return each subgroup's metrics with intervals over its rows, and the worst one by metric.
+    """Return each subgroup's metrics with intervals, and the worst one by metric.
+
+    Metrics of pairs of rows are means over sites, with intervals over these; all others are of the
+    subgroup's rows at all sites, with intervals over rows.
 
     Args:
-        answers: The answers of all sites, whose rows are taken together.
+        answers: The answers of all sites.
         column: The column of the subgroups.
         metrics: Names of the metrics.
         policy: How outputs become answers.
@@ -159,6 +166,9 @@ def by_group(
     for level in levels:
         mask = torch.tensor([cell == level for cell in cells])
         values[level] = measured(outputs[mask], y[mask], metrics, policy)
+        parts = [_rows(a, [cell == level for cell in a.groups[column]]) for a in answers.values()]
+        for metric in OF_PAIRS.intersection(metrics) if len(answers) > 1 else ():
+            values[level][metric] = _mean_at_sites(parts, metric, policy)
         texts = (m.text("accuracy" in n) for n, m in values[level].items())
         rows.append((level or "(empty)", str(int(mask.sum())), *texts))
     ordered = over_sites(values).items()
@@ -166,8 +176,23 @@ def by_group(
     note = "worst: " + "; ".join(
         f"{metric} {level or '(empty)'}" for metric, level in worst.items()
     )
+    if len(answers) > 1 and (pairs := [m for m in metrics if m in OF_PAIRS]):
+        note += f"; {', '.join(pairs)}: mean over sites"
     header = (column, "rows", *metrics)
     return Table(f"By {column}", header, tuple(rows), note), worst
+
+
+def _rows(answers: Answers, mask: Sequence[bool]) -> Answers:
+    rows = torch.tensor(mask, dtype=torch.bool)
+    return Answers(answers.outputs[rows], answers.y[rows], {})
+
+
+def _mean_at_sites(parts: Sequence[Answers], metric: str, policy: Policy) -> Measured:
+    """Return the mean of a metric over the sites where it is defined."""
+    there = [a for a in parts if len(a.y)]
+    values = [METRICS[metric](policy.for_metric(metric, a.outputs), a.y) for a in there]
+    defined = torch.tensor([v for v in values if v is not None], dtype=torch.float64)
+    return ratio(defined, torch.ones_like(defined)) if len(defined) else Measured(None)
 
 
 def confusion_table(answers: Mapping[str, Answers], names: Sequence[str], policy: Policy) -> Table:

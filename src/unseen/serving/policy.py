@@ -139,7 +139,7 @@ class Policy:
         if self.coverage is not None and self.decisions.scores is not None:
             what = "sets" if self.classes is not None else "intervals"
             lines.append(
-                f"{what} hold the truth of a new site's row in {100 * self.coverage:g}% or more, "
+                f"{what} hold the truth of a new site's row in about {100 * self.coverage:g}%, "
                 f"if its site is like a draw from where the {about['sites']} sites are from"
             )
             if self.decisions.scores.is_largest(self.coverage):

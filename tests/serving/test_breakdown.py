@@ -1,0 +1,45 @@
+"""What is not a sum over rows is never computed across sites."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unseen.serving.breakdown import Answers, by_group
+from unseen.serving.policy import Policy
+
+
+def of(outputs: list[float], y: torch.Tensor) -> Answers:
+    return Answers(torch.tensor(outputs)[:, None], y, {"sex": ("f",) * len(outputs)})
+
+
+@pytest.mark.parametrize(
+    ("metric", "answers", "classes"),
+    [
+        (
+            "auroc",
+            {
+                "low": of([0.0, 1.0, 2.0, 3.0], torch.tensor([1, 0, 0, 0])),
+                "high": of([10.0, 11.0, 12.0, 13.0], torch.tensor([1, 1, 1, 0])),
+            },
+            ("no", "yes"),
+        ),
+        (
+            "concordance",
+            {
+                "late": of([0.0, 1.0], torch.tensor([[10.0, 1.0], [11.0, 1.0]])),
+                "early": of([5.0, 6.0], torch.tensor([[1.0, 1.0], [2.0, 1.0]])),
+            },
+            None,
+        ),
+    ],
+)
+def test_a_subgroup_that_every_site_ranks_wrongly_is_ranked_wrongly(
+    metric: str, answers: dict[str, Answers], classes: tuple[str, ...] | None
+) -> None:
+    """Pooled, the sites' own levels would make 0.56 and 0.67 of it."""
+    table, _ = by_group(answers, "sex", [metric], Policy(classes))
+    ((level, rows, cell),) = table.rows
+    assert (level, float(cell)) == ("f", 0.0)
+    assert int(rows) == sum(len(a.y) for a in answers.values())
+    assert f"{metric}: mean over sites" in table.note
