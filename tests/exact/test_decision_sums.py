@@ -255,7 +255,7 @@ def test_a_row_at_the_threshold_is_answered_as_it_is_counted(outputs: torch.Tens
 
 
 def test_the_rates_of_a_given_threshold_lie_between_those_of_its_edges() -> None:
-    """Rows spread evenly over one bin: by a straight line they are those of the threshold itself."""
+    """Of rows spread evenly over one bin a straight line gives those of the threshold itself."""
     z = torch.linspace(0.0, 0.05, 2001, dtype=torch.float64)[:-1, None]
     y = torch.arange(len(z)) % 2
     counts = Counts(class_counts(z, y))
