@@ -59,7 +59,7 @@ def signed(content: Document, key: Path) -> dict[str, Any]:
         key: File of the private key.
     """
     if not key.is_file():
-        raise UnseenError(f"{key} is not here.", remedy="Bring it back from where it is kept.")
+        raise UnseenError(f"{key} does not exist.", remedy="Bring it back from where it is kept.")
     try:
         private = s.load_pem_private_key(key.read_bytes(), None)
     except (ValueError, TypeError):

@@ -181,7 +181,7 @@ def test_states_belong_to_divisions(tmp_path: Path) -> None:
     assert rows_of(data, "pacific")[0] == [0.5] + [-9] * 99
     path = tmp_path / "communities.data"
     path.write_text("99" + path.read_text()[1:])
-    with pytest.raises(UnseenError, match="state = '99', which is of no known site"):
+    with pytest.raises(UnseenError, match="state = '99', which is not a known site"):
         load("sites/communities", tmp_path)
 
 

@@ -67,7 +67,7 @@ def test_a_site_without_the_weights_says_so(place: Path) -> None:
     file = place / "study.toml"
     file.write_text(STUDY.format(weights=place / "net.pth", freeze="trunk"))
     hall = Hall(kits(place, dict.fromkeys(SITES, "train"), place / "photos"))
-    with pytest.raises(UnseenError, match=r"has not the frozen weights of the study: no file"):
+    with pytest.raises(UnseenError, match=r"lacks the frozen weights of the study: no file"):
         federated.run(str(file), str(place / "sites"), hall, list(SITES))
 
 

@@ -74,7 +74,7 @@ def numbers(option: str, text: str | None) -> tuple[float, ...]:
     try:
         return tuple(map(float, names(text)))
     except ValueError:
-        raise UnseenError(f"{option} takes numbers with commas; found {text!r}.") from None
+        raise UnseenError(f"{option} takes comma-separated numbers; found {text!r}.") from None
 
 
 def console() -> Console:

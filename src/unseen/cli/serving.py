@@ -44,7 +44,7 @@ def train(
         settings: Settings of the file, to be changed.
         out: The model's directory (default: models/NAME).
         method: Such as "fedprox(mu=0.1)+ga".
-        recipe: The choice.json of `unseen choose`, in the place of FILE.toml.
+        recipe: The choice.json of `unseen choose`, instead of FILE.toml.
         holdout: A domain to evaluate on, not to train on; or none.
         seed: Of all random draws.
         weights: Initial weights, .pth or .safetensors.

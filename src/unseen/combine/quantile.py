@@ -45,7 +45,7 @@ class QuantileOfRisks(Weighted, named="eqrm"):
         Algorithm 1; its released code, and DomainBed's.
 
     Departs from:
-        the released code, which differentiates the ends of its bisection in the place of q, so that
+        the released code, which differentiates the ends of its bisection instead of q, so that
         only the smallest and the largest loss and the width have a gradient; and which lowers the
         learning rate at `start`.
 

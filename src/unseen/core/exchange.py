@@ -76,7 +76,7 @@ class Slot:
 
     Attributes:
         combine: The server rule.
-        like: The slot of this exchange whose weights are used, in the place of a rule.
+        like: The slot of this exchange whose weights are used, instead of a rule.
         apply: How the result enters the inbox; None: it replaces the entry.
         sends: Whether clients send a value, or its difference from what they received.
         to: The inbox entry that is read and written; None: the slot's own name. What several slots
@@ -84,7 +84,7 @@ class Slot:
         start: Makes that entry before round 0; None: the model's vector or buffers. For a `Collect`
             rule it makes one client's row.
         part: The numbers [begin, end) of the entry that the slot reads and writes; None: all.
-        follows: The slot of this exchange whose new value is what is applied, in the place of
+        follows: The slot of this exchange whose new value is what is applied, instead of
             replies: an average of what the server made.
         view: Whose scalars and clients the rule sees, where several federations share an exchange.
         memory: The name of what rule and step remember, where slots of several exchanges share it.

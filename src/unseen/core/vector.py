@@ -169,7 +169,7 @@ class Layout:
         if vector.shape[-1] != self.size:
             raise UnseenError(
                 f"the layout holds {self.size} numbers; found a vector of {vector.shape[-1]}.",
-                remedy="Was it made for another model?",
+                remedy="Use a vector made for this model.",
             )
 
 

@@ -260,7 +260,7 @@ def _split(schema: Schema, statistics: Tensor) -> tuple[Tensor, list[Tensor]]:
     if statistics.shape != (size,):
         raise UnseenError(
             f"the schema's statistics have the shape [{size}]; found {list(statistics.shape)}.",
-            remedy="Were they summed for another table?",
+            remedy="Use the sums of this table.",
         )
     numeric, *counts = statistics.double().split(schema.parts)
     indicators = [_occurs(count) for count in counts]

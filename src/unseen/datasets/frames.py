@@ -134,7 +134,7 @@ def _categorical(
     words = [n for n in frame.columns if n not in apart and not is_number(frame[n].dtype)]
     if odd := [name for name in words if frame[name].dtype.kind in "mM"]:
         raise UnseenError(
-            f"column {odd[0]!r} holds times, which no table can.",
+            f"column {odd[0]!r} holds timestamps, which tables do not support.",
             remedy=f"Make a number of it, such as days since a date, or write drop={odd!r}.",
         )
     named = options.get("categorical") or []

@@ -190,7 +190,7 @@ def owners(sheet: Sheet, how: Original, site: str) -> list[str | None]:
     names = {cell: name for name, own in how.sites.items() for cell in own}
     for cell in cells:
         if cell not in names:
-            raise UnseenError(f"{sheet.name} has {how.site} = {cell!r}, which is of no known site.")
+            raise UnseenError(f"{sheet.name} has {how.site} = {cell!r}, which is not a known site.")
     return [names[cell] for cell in cells]
 
 

@@ -37,7 +37,7 @@ class Ready:
     """What is known of an exchange's answers before any client is asked.
 
     Attributes:
-        answers: What answers in the place of locals.
+        answers: What answers instead of locals.
         trains: The clients whose model something is still asked of.
     """
 
@@ -164,7 +164,7 @@ class InProcess(Backend):
         Args:
             ask: What is asked, by one federation or by several.
             bound: Slot -> the tensor that its model is bound to.
-            ready: What answers in the place of a local, since its answer is there already.
+            ready: What answers instead of a local, since its answer is there already.
         """
         exchange, model, inbox, memory, turn = ask
         local = exchange.local

@@ -55,7 +55,7 @@ class Authority:
         """Return the authority of `kits/ca`."""
         if not (folder / "ca.key").is_file():
             remedy = "Bring the folder back from where it is kept offline, or provision again."
-            raise UnseenError(f"{folder / 'ca.key'} is not here.", remedy=remedy)
+            raise UnseenError(f"{folder / 'ca.key'} does not exist.", remedy=remedy)
         key = s.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         certificate = read_certificate(folder / "ca.crt")
         return cls(certificate, cast("ec.EllipticCurvePrivateKey", key))

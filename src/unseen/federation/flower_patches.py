@@ -31,7 +31,7 @@ def put_before_superlink(guard: Any) -> None:
 
 
 def serve_by(run: Callable[..., None]) -> None:
-    """Let the SuperLink be served by `run` in the place of `uvicorn.run`, or end the process."""
+    """Let the SuperLink be served by `run` instead of `uvicorn.run`, or end the process."""
     # The package gives the function the name of its module.
     module = import_module("flwr.superlink.cli.flower_superlink")
     if not callable(getattr(getattr(module, "uvicorn", None), "run", None)):

@@ -137,7 +137,7 @@ def file_of(study: Path) -> Path:
 
 
 def leave_signature(signature: Mapping[str, Any] | None, records: Path) -> None:
-    """Put a coordinator's signature among a run's records, in the place of an older one."""
+    """Put a coordinator's signature among a run's records, instead of an older one."""
     records.mkdir(parents=True, exist_ok=True)
     (records / SIGNATURE).unlink(missing_ok=True)
     if signature is not None:

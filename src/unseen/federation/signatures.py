@@ -48,7 +48,7 @@ def authority_of(kit: Path) -> str:
         return (kit / AUTHORITY).read_text("ascii").strip()
     except (OSError, ValueError):
         remedy = "Copy it from the kits; older kits are made again by provision."
-        raise UnseenError(f"{kit / AUTHORITY} is not here.", remedy=remedy) from None
+        raise UnseenError(f"{kit / AUTHORITY} does not exist.", remedy=remedy) from None
 
 
 def write_person(

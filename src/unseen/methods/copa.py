@@ -41,7 +41,7 @@ def copa(
             N in round 0, where all heads are equal) and wants one about N times smaller.
         ensemble: the mean of probabilities, or of logits before the softmax.
         norm: `"hybrid"` puts `unseen.images.norms.Hybrid`, BN and IN mixed by a learnt gate for
-            each channel, in the place of BatchNorm; `"half"` IN for half the channels, as in
+            each channel, instead of BatchNorm; `"half"` IN for half the channels, as in
             IBN-Net.
         weights: p_k.
         head: the layer, by default the last linear one.

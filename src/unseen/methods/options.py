@@ -25,7 +25,7 @@ _ENTRY = re.compile(r"(\w+(?:, \w+)*): (.*)", re.DOTALL)
 def options_from(
     *parts: type, without: Iterable[str] = ()
 ) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
-    """Make the fields of parts options of a function, in the place of its `**options`.
+    """Make the fields of parts options of a function, instead of its `**options`.
 
     Args:
         parts: frozen dataclasses; of fields that share a name the first counts.

@@ -336,5 +336,5 @@ def _fits(
     if faults:
         raise UnseenError(
             f"{TENSORS} does not fit the model {spec['model']}: {'; '.join(sorted(faults)[:5])}.",
-            remedy="Has the code of the model changed since it was trained?",
+            remedy="Use the code that trained it, or train it again.",
         )

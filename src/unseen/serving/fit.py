@@ -45,7 +45,7 @@ def study_of(
             holds out that domain. The first of several seeds is used.
         overrides: Settings that replace the file's.
         method: The method; None for the file's.
-        recipe: The settings in the place of a file's, as `unseen choose` writes them.
+        recipe: The settings instead of a file's, as `unseen choose` writes them.
 
     Raises:
         UnseenError: If there are several methods, or neither a file nor a recipe.

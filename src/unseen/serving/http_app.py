@@ -72,7 +72,7 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
         return b"".join(parts)
 
     def check_query(request: Request, *names: str) -> None:
-        """Refuse what an address asks for and nobody would look at."""
+        """Refuse query parameters that the request ignores."""
         for name in request.query_params:
             if name not in names:
                 raise UnseenError(

@@ -194,7 +194,7 @@ def policy_of(
     if coverage is not None:
         if decisions.scores is None:
             raise UnseenError(
-                "--coverage needs answers at sites that the model answering them had not seen, and "
+                "--coverage needs predictions for sites that were left out of training, and "
                 "this model's directory keeps none.",
                 remedy="Train it again with --leave-out 5: validation splits would promise too "
                 "much.",

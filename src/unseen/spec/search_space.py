@@ -41,7 +41,7 @@ class Space:
         Args:
             setting: The dotted name of the setting.
             value: Its text, with `log(LOW, HIGH)`, `uniform(LOW, HIGH)`, `whole(LOW, HIGH)` or
-                `one(VALUE, ...)` in the place of values; a list is one of its values.
+                `one(VALUE, ...)` instead of values; a list is one of its values.
 
         Example:
             >>> Space.read("training.optimiser", "sgd(lr=log(0.001, 1), momentum=0.9)").ranges
@@ -67,7 +67,7 @@ class Space:
         return cls(setting, (*pieces, form[end:]), ranges)
 
     def filled(self, values: Mapping[str, Any]) -> Any:
-        """Return the setting's value with these values in the place of its ranges.
+        """Return the setting's value with these values instead of its ranges.
 
         Args:
             values: Name of a range -> value.
@@ -85,7 +85,7 @@ class Space:
         return parse_override(f"value={joined}")[1]
 
     def values_in(self, value: object) -> dict[str, Any] | None:
-        """Return what a setting as it is has in the place of the ranges; None if it differs more.
+        """Return what a setting as it is has instead of the ranges; None if it differs more.
 
         Args:
             value: The setting's value.

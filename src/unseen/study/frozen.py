@@ -179,7 +179,7 @@ def cores() -> int:
 def featured(
     data: DataSet, study: StudySpec, model: str, weights: Source | None, data_dir: Path | None
 ) -> DataSet:
-    """Return the data set with features of the frozen part in the place of images.
+    """Return the data set with features of the frozen part instead of images.
 
     Args:
         data: The data set, of images.

@@ -89,7 +89,7 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
     Args:
         study: The study, whose own metrics come first.
         data: The data set.
-        usual: Those usual for it, in the place of which others stand where labels are others.
+        usual: Those usual for it; where labels are others, others replace them.
     """
     classes = len(data.classes) if data.classes is not None else None
     times = times_of(data, study)

@@ -41,7 +41,7 @@ class Setting:
         metrics: What is recorded.
         checkpoint_seconds: The time between checkpoints.
         weights: The file of initial weights, whose digest every process checks too.
-        tuned: What runs in the place of the job's method: the same with options that were searched.
+        tuned: What runs instead of the job's method: the same with options that were searched.
         trial: Of a setting that a search tried: the method as the study names it, and the values in
             the place of the study's ranges.
     """

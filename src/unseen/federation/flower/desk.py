@@ -166,7 +166,7 @@ class Desk:
         try:
             return initial_weights(named, self.head["model"], kit)
         except UnseenError as error:  # it speaks of packages and of a file that the server named
-            raise Refused(f"has not the frozen weights of the study: {error}", "study") from None
+            raise Refused(f"lacks the frozen weights of the study: {error}", "study") from None
 
     def featured(self, data: DataSet) -> DataSet:
         """Return the data with features of the network's frozen part, kept in this site's cache."""
@@ -269,7 +269,7 @@ def counts_of(desk: Desk) -> tuple[int, int | None, int]:
     """Return the training examples here, the steps of a reply, and the examples that it is of.
 
     Returns:
-        None in the place of steps where the local part takes none.
+        None instead of steps where the local part takes none.
     """
     client = desk.prepared.everyone[desk.site.name]
     train = len(client.train) if client.train is not None else 0

@@ -21,7 +21,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 class Ruled(FedAvg):  # type: ignore[misc]
-    """Flower's FedAvg with a rule of `unseen.combine` in the place of its mean."""
+    """Flower's FedAvg with a rule of `unseen.combine` instead of its mean."""
 
     def __init__(self, rule: Combine, clients: int | None, seed: int, **options: Any) -> None:
         if isinstance(rule, Collect) or not isinstance(rule, Weighted | Gram | Elementwise):

@@ -16,7 +16,7 @@ Source:
 
 Departs from:
     The paper: sites know each other's long-term keys from their kits, and vouch for what they
-    publish with keys that each two share, in the place of signatures.
+    publish with keys that each two share, instead of signatures.
 """
 
 from unseen.privacy.masks.masked_site import Site
