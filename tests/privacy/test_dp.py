@@ -362,11 +362,7 @@ def test_rows_leave_clipped_and_with_the_noise_asked_for():
 
 @pytest.mark.parametrize("expression", [UNIFORM, "ppdg", "pcgrad", "median", "fedsgd"])
 def test_every_rule_works_on_rows_that_are_private_already(expression):
-    try:
-        vector, _ = run(expression, clients=Clients(1.0, 0.1, 1e-3))
-    except UnseenError as refusal:
-        assert "report" in str(refusal)
-        return
+    vector, _ = run(expression, clients=Clients(1.0, 0.1, 1e-3))
     assert bool(vector.isfinite().all())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -55,14 +56,17 @@ def test_a_command_of_the_system_is_not_called(
 
 
 def test_a_wrong_description_is_refused_in_words(of_rows: Trained, tmp_path: Path) -> None:
-    spec = json.loads((of_rows.folder / SPEC).read_bytes())
+    spec, refused = json.loads((of_rows.folder / SPEC).read_bytes()), Counter[str]()
+    values = (None, 3, "word", [], {}, {"shape": "x"}, [[]])
     for name in sorted(set(spec) - {"format", "tensors", "fingerprint"}):
-        for value in (None, 3, "word", [], {}, {"shape": "x"}, [[]]):
+        for value in values:
             folder = rewritten(of_rows, tmp_path / "wrong", **{name: value})
             try:
                 directory.read(folder)
             except UnseenError:
-                continue
+                refused[name] += 1
+    needed = {"input", "method", "model", "outputs", "sites", "study"}
+    assert {name for name, count in refused.items() if count == len(values)} == needed
 
 
 def test_a_signature_says_whose_a_directory_is(
