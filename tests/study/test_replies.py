@@ -22,7 +22,7 @@ from support.small_studies import (
 
 from unseen.core.exchange import Exchange, Reply
 from unseen.engine.inprocess import InProcess
-from unseen.errors import BadReply
+from unseen.errors import BadReply, UnseenError
 from unseen.results.records import Job
 
 # --- bad replies ---------------------------------------------------------------------------
