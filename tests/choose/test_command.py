@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from support.command_line import Command
 
+from unseen.choose.playing import Candidates, play
 from unseen.cli.choosing import task_of
 from unseen.datasets.delimited import load
+from unseen.spec.study import StudySpec
 
 
 def table(folder: Path, labels: list[str], sites: str = "abc") -> Path:
@@ -73,7 +75,7 @@ def test_a_number_is_what_the_remark_on_a_table_takes_for_one(
     path = table(tmp_path, labels)
     notes = load(None, path=path, domain="site", label="y").notes
     remark = any("task='regression'" in note for note in notes)
-    assert task_of(path, "site", "y") == ("regression" if remark else "classification")
+    assert task_of(path, "site", "y", {}) == ("regression" if remark else "classification")
 
 
 # With pooled rows: four groups, fedavg and pooled rows at two rates, glm at one, and each site's
@@ -132,3 +134,29 @@ def test_times_until_an_event_are_no_numbers_to_predict(tmp_path: Path, unseen: 
 def test_a_file_that_is_not_there(tmp_path: Path, unseen: Command) -> None:
     ran = unseen(*command(tmp_path / "nowhere.csv"))
     assert ran.code == 2 and "there is no file" in ran.err
+
+
+def test_the_label_is_read_as_the_table_is(tmp_path: Path, unseen: Command) -> None:
+    """In latin-1, with decimal commas, and with a word for what is missing."""
+    lines = [f"K\xf6ln;{'.' if i % 9 == 0 else f'{i},25'};{i % 7}" for i in range(1, 90)]
+    lines += [f"Ulm;{i},5;{i % 5}" for i in range(1, 60)]
+    path = tmp_path / "latin.csv"
+    path.write_bytes("\n".join(["klinik;tot;x", *lines, ""]).encode("latin-1"))
+    ran = unseen(
+        "choose", str(path), "--domain", "klinik", "--label", "tot", "encoding=latin-1",
+        "missing=['.']", "missing_label=drop", "decimal=,", "separator=;", "--recipes", "glm",
+        "--dry-run",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "is predicted as one" in ran.err
+
+
+def test_every_recipe_that_cannot_be_played_is_named_whatever_the_rates(tmp_path: Path) -> None:
+    rows = [f"{['ab', 'c', 'd'][i % 3]},{i % 5},{1 + i % 9},{i % 2}" for i in range(90)]
+    path = tmp_path / "times.csv"
+    path.write_text("\n".join(["site,x,days,died", *rows, ""]))
+    data = f"table(path='{path}', domain='site', label='days', event='died', task='survival')"
+    study = StudySpec(dataset=data, model="mlp(widths=[2])", rounds=1)
+    candidates = Candidates(study, ("fedavg", "glm"), groups=3, rates=(1, 5), alone=False)
+    trials = play(candidates, tmp_path / "out")
+    assert "loss" in trials.refused["glm"]

@@ -129,3 +129,14 @@ def test_sites_that_are_spelled_in_several_ways_are_remarked_upon(tmp_path: Path
     alike = [row for i, row in enumerate(rows) if sites[i % 6] in ("1", "2", "south")]
     (tmp_path / "t.csv").write_text("site,age,died\n" + "".join(alike))
     assert not any("also written" in note for note in notes(tmp_path))
+
+
+def test_names_that_differ_in_capitals_or_spaces_alone_are_named(tmp_path: Path) -> None:
+    rows = [f"{site},{i},{label}" for i in range(4) for site, label in (
+        ("1_UM", "Yes"), ("1_um", "no"), ("2_Bonn", "yes"), ("2  Bonn", "no"),
+    )]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(["site,x,died", *rows, ""]))
+    text = " ".join(notes(tmp_path))
+    assert "the sites '1_UM' and '1_um' differ in capitals or spaces alone" in text
+    assert "taken as 2 sites" in text
+    assert "the classes 'Yes' and 'yes' differ in capitals or spaces alone" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from support.alone import RECIPE, played
 from support.sites import federation
 
-from unseen import Training, UnseenError
+from unseen import Study, Training, UnseenError
 from unseen.core.client import Client, Split
 from unseen.core.losses import SquaredError
-from unseen.exact.newton import Newton, Shape
+from unseen.errors import Diverged
+from unseen.exact.newton import Newton, Shape, solved
 
 
 def pooled(clients):
@@ -145,3 +148,32 @@ def test_data_with_too_many_columns_are_refused_with_a_remedy():
     with pytest.raises(UnseenError, match="5,001") as error:
         played("glm", clients)
     assert "fedavg" in error.value.remedy
+
+
+def test_no_rule_selects_a_step_on_the_way(tmp_path):
+    """An exact fit is evaluated once, where it ends: whatever rule selects takes it."""
+    study = Study(
+        dataset="heart-disease", methods=("glm",), targets=("va",), seeds=1, metric="auroc"
+    )
+    study.run(tmp_path)
+    records = (tmp_path / "records" / "glm" / "va" / "seed-0" / "source.jsonl").read_text()
+    assert {json.loads(line)["round"] for line in records.splitlines()} == {9}
+
+
+@pytest.mark.parametrize("collinear", [False, True])
+def test_equations_are_solved_as_numpy_solves_them(collinear):
+    draws = np.random.default_rng(0)
+    rows = draws.normal(size=(50, 8))
+    if collinear:
+        rows[:, 3] = rows[:, 2]
+    matrix, right = rows.T @ rows, draws.normal(size=8)
+    right = matrix @ right
+    expected = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    result = solved(torch.from_numpy(matrix), torch.from_numpy(right))
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_equations_without_finite_numbers_are_refused_in_words():
+    matrix = torch.full((3, 3), float("nan"), dtype=torch.float64)
+    with pytest.raises(Diverged, match="glm's equations have no solution"):
+        solved(matrix, torch.ones(3, dtype=torch.float64))

@@ -118,12 +118,12 @@ def test_an_answer_is_fetched_up_to_its_bound_and_no_further() -> None:
 
     from unseen.federation.flower import pulls
 
-    pulls._ROOM.bytes = 250
+    answer = pulls._THREAD.pull = pulls.Pull(250)
     pull = counted(make, ValueError)()
     with pytest.raises(ValueError, match="larger than the 250 bytes"):
         for i in range(10):
             pull(str(i))
-    assert fetched == ["0", "1", "2"]
+    assert fetched == ["0", "1", "2"] and answer.larger
 
 
 def test_flower_has_the_place_where_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

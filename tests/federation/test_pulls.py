@@ -39,5 +39,5 @@ def test_an_answer_is_not_lost_to_who_asked_something_else(
     assert not list(line.arrived({"train": 1}))
     grid.there.set()
     time.sleep(0.1)  # it comes while somebody looks for another one
-    assert [id for id, _ in line.arrived({"hello": 1})] == ["hello"]
-    assert [id for id, _ in line.arrived({"train": 1})] == ["train"]
+    assert [id for id, *_ in line.arrived({"hello": 1})] == ["hello"]
+    assert [id for id, *_ in line.arrived({"train": 1})] == ["train"]

@@ -223,3 +223,8 @@ def test_a_body_that_is_not_a_table_for_the_model_is_refused(address: str, body:
     answer = httpx.post(f"{address}/predict/csv", content=body)
     assert answer.status_code == 422
     assert "lacks the columns" in answer.text or "is not a csv file" in answer.text
+
+
+def test_a_parameter_that_is_written_twice_is_refused(address: str) -> None:
+    refused = httpx.post(f"{address}/predict/csv?keep=age&keep=id", content=ROWS.encode())
+    assert refused.status_code == 422 and "'keep' more than once" in refused.json()["error"]

@@ -204,7 +204,8 @@ def row(
         if other in figures and other != name:
             better = chance([trials.sign * d for d in rounded(figures[name], figures[other])])
             against |= {} if better is None else {other: better}
-    expected = expect(figures[name], level, bounds)
+    # What looks at no input has the figure that it has: equal ones are no luck of few rows.
+    expected = expect(figures[name], level, None if name == CONSTANT else bounds)
     return Row(name, expected, (worst, own[worst]), against, p, trial.best, trial.sees,
                trial.upload, trial.seconds)  # fmt: skip
 

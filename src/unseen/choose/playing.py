@@ -89,12 +89,14 @@ class Played:
         figures: Recipe -> rate's factor -> site -> one figure for each seed.
         costs: Recipe -> those of its runs.
         rows: Site -> how many rows its figures are of.
+        refused: Recipe -> why it cannot be played.
     """
 
     results: Results
     figures: Mapping[str, Mapping[float, Mapping[str, Sequence[float]]]]
     costs: Mapping[str, Sequence[Cost]]
     rows: Mapping[str, int]
+    refused: Mapping[str, str]
 
 
 class Rated(NamedTuple):
@@ -126,15 +128,17 @@ class Search:
         figures: dict[str, dict[float, Mapping[str, Sequence[float]]]] = defaultdict(dict)
         costs: dict[str, list[Cost]] = defaultdict(list)
         rows: dict[str, int] = {}
+        refused: dict[str, str] = {}
         results = None
         for factor, study, folder in studies(self.study, self.rates, recipes, holdout, out):
             self.say(f"learning rate × {factor:g}: {', '.join(study.methods)}")
             results = self.run(study, folder)
+            refused |= results.not_applicable
             for name, by_site in at_targets(results, rows, costs).items():
                 figures[name][factor] = by_site
         if results is None:
             raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
-        return Played(results, figures, costs, rows)
+        return Played(results, figures, costs, rows, refused)
 
 
 def studies(
@@ -203,7 +207,7 @@ def play(
             remedy="Take a smaller learning rate, or other rates.",
         )
     trials = Trials(
-        by_recipe, results.metric, lower, sites, whole.rows, results.not_applicable, results.data,
+        by_recipe, results.metric, lower, sites, whole.rows, whole.refused, results.data,
         study,
     )  # fmt: skip
     if candidates.nested:

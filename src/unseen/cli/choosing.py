@@ -147,7 +147,10 @@ def source_of(
         if not path.is_file():
             raise UnseenError(f"there is no file {name}.")
         every = {"path": str(path), "domain": domain, "label": label, **options}
-        if "event" not in options and (task or task_of(path, domain, label)) == "regression":
+        if (
+            "event" not in options
+            and (task or task_of(path, domain, label, options)) == "regression"
+        ):
             every["task"] = "regression"
         listed = ", ".join(f"{key}={value!r}" for key, value in every.items())
         return "table", {"dataset": f"table({listed})", "name": path.name.split(".")[0]}
@@ -163,7 +166,7 @@ def source_of(
     return name, {}
 
 
-def task_of(path: Path, domain: str, label: str) -> str:
+def task_of(path: Path, domain: str, label: str, options: Mapping[str, Any]) -> str:
     """Return whether a csv file's label is a class, or a number to predict, which is then said.
 
     It is a number where `unseen data check` says that so many numbers are hardly classes: more than
@@ -173,10 +176,13 @@ def task_of(path: Path, domain: str, label: str) -> str:
         path: The file.
         domain: The column of the site.
         label: The column of the label.
+        options: Those of the table, some of which say how the file is read.
     """
+    from unseen.datasets.delimited import READING
     from unseen.datasets.sheet import coded, read
 
-    sheet = read(path, [domain, label])
+    reading = {name: options[name] for name in READING if name in options}
+    sheet = read(path, [domain, label], **reading)
     values, _ = coded(sheet.plain(label))
     most = 10 if any("." in value for value in values) else 15
     if len(values) <= most or any(sheet.number(cell) is None for cell in sheet.present(label)):

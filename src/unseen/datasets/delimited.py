@@ -24,7 +24,7 @@ from unseen.datasets.identifiers import (
     repeated,
     spelling_remedy,
 )
-from unseen.datasets.remarks import of_categories, respelled
+from unseen.datasets.remarks import of_categories, respelled, twins
 from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
 from unseen.datasets.site_rows import leave_out, leave_small
 from unseen.errors import UnseenError, nearest
@@ -144,11 +144,12 @@ def load(
     notes += left + small
     notes += check_texts(sheet, text, [*roles, *(categorical or ())])
     names, owners = coded(sites := sheet.full(domain, "domain"))
-    notes += respelled(sites, "site")
+    notes += respelled(sites, "site") + twins(names, "site")
     if event is not None:
         classes, y = None, times_of(sheet, label, event)
     else:
         classes, y = _labels(sheet, label, task)
+        notes += twins(classes or (), "class")
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
     repeats = {}

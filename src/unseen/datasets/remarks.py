@@ -71,6 +71,30 @@ def respelled(cells: Sequence[str], what: str) -> list[str]:
     ]
 
 
+def twins(names: Sequence[str], what: str) -> list[str]:
+    """Return a remark on names that differ in capitals or spaces alone, and count as several.
+
+    Args:
+        names: The different names.
+        what: What they are, such as a site.
+
+    Example:
+        >>> twins(["Ulm", "ulm", "Bonn"], "site")[0].partition(":")[0]
+        "the sites 'Ulm' and 'ulm' differ in capitals or spaces alone"
+    """
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    alike = [group for group in groups.values() if len(group) > 1]
+    plural = "classes" if what == "class" else f"{what}s"
+    return [
+        f"the {plural} {' and '.join(map(repr, group))} differ in capitals or spaces alone: they "
+        f"are taken as {len(group)} {plural}{_and_more(len(alike) - 1)}; write them alike in the "
+        "file if they are one"
+        for group in alike[:1]
+    ]
+
+
 def _alike(texts: Sequence[str]) -> Iterable[list[str]]:
     groups: dict[object, list[str]] = {}
     for text in texts:

@@ -17,13 +17,15 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.errors import UnseenError
+from unseen.errors import Diverged, UnseenError
 
 Family = Literal["multinomial", "linear"]
 #: Coefficients whose second derivatives still fit a message: their number grows with the square.
 MOST_COEFFICIENTS = 4000
 #: A coefficient of a standardised column beyond this says that the column separates the classes.
 SEPARATED = 25.0
+#: The least pivot beside the largest by which equations are solved as they are.
+NEARLY = 1e-4
 
 
 @dataclass(frozen=True)
@@ -170,9 +172,34 @@ class Newton:
         hessian[torch.ones(q, q, dtype=torch.bool).triu()] = new[1 + q :]
         hessian = hessian + hessian.triu(1).T + penalty.diag()
         gradient = new[1 : 1 + q] + penalty * beta.flatten()
-        step = torch.linalg.lstsq(hessian, gradient[:, None], driver="gelsd").solution[:, 0]
+        step = solved(hessian, gradient)
         state |= {"objective": objective, "beta": beta}
         return self.shape.vector(beta - step.view_as(beta)).to(old), state
+
+
+def solved(matrix: Tensor, right: Tensor) -> Tensor:
+    """Return x with A x = b for A [q, q], positive semi-definite, of the smallest length.
+
+    By Cholesky's factors where no pivot is far below the others, else by singular values.
+
+    Raises:
+        Diverged: A has no singular values, since a number of it is not finite.
+    """
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    pivots = factor.diagonal()
+    if not int(failed) and bool(pivots.min() > NEARLY * pivots.max()):
+        exact: Tensor = torch.cholesky_solve(right[:, None], factor)[:, 0]
+        return exact
+    try:
+        least: Tensor = torch.linalg.lstsq(matrix, right[:, None], driver="gelsd").solution[:, 0]
+    except RuntimeError as error:
+        raise Diverged(
+            "glm's equations have no solution: a second derivative is not a finite number, or too "
+            f"large ({str(error).partition(' (error')[0]}).",
+            remedy="Look for columns with huge values, and for a number that is taken for classes; "
+            "or set a larger ridge.",
+        ) from None
+    return least
 
 
 def check_size(shape: Shape) -> None:

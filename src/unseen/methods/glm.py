@@ -29,7 +29,8 @@ def glm(
     site k, so that the fit is the one of the pooled rows: with the same penalty scikit-learn's
     `LogisticRegression(C=1/ridge)` and `Ridge(alpha=ridge)`. Intercepts are not penalised. A few
     exchanges are enough, whatever the study's `rounds`; the study's network, optimiser and weights
-    have no effect. The sums go under masks and encryption.
+    have no effect. It is evaluated after its last step alone, since a Newton's step on the way is
+    no fit. The sums go under masks and encryption.
 
     Args:
         training: The recipe.
@@ -44,7 +45,7 @@ def glm(
         larger is halved.
     """
     family: Family = "linear" if isinstance(training.loss, SquaredError) else "multinomial"
-    again = ridge == 0 and family == "multinomial"
+    rounds = 2 * steps if ridge == 0 and family == "multinomial" else steps
 
     def of_shape(outputs: int, inputs: int) -> Exchange:
         shape = Shape(outputs, inputs, family)
@@ -57,7 +58,7 @@ def glm(
 
     return Method(
         "glm", (of_shape(1, 0),), (cited("wu2012glore"),), plain,
-        adapt=linear, sized=sized, rounds=2 * steps if again else steps, asks=(ONE_LABEL,),
+        adapt=linear, sized=sized, rounds=rounds, cycle=rounds, asks=(ONE_LABEL,),
         shares=("first and second derivatives of its loss, summed over its rows",),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from unseen.serving.description import ROLES, card, not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.measures import cells, measured
 from unseen.serving.one_model import RECORDS, answers_of, fit_model, left_out, validation_of
+from unseen.serving.promise import broken_promise
 from unseen.spec.holdout import PLANS
 from unseen.spec.named import put_all, settings_of
 from unseen.spec.study import StudySpec
@@ -137,7 +138,7 @@ def train(
     _check_results(spec, evaluated)
     if worse := beaten(evaluated, fitted.records.constant).get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
-    tensors, classes = fitted.tensors, fitted.prepared.classes
+    tensors, classes, evidence = fitted.tensors, fitted.prepared.classes, None
     decides = classes == 2 and not fitted.prepared.masks
     if not reason and (leave_out is not None or decides or kind != "none"):
         evidence = validation_of(trained, fitted.prepared)
@@ -159,6 +160,11 @@ def train(
     trained = directory.read(out, allow_code=True)
     if trained.decisions.calibration is not None:
         spec["results"] = results(trained, fitted.prepared, planned.setting.metrics)
+        directory.write(out, spec, tensors)
+        trained = directory.read(out, allow_code=True)
+    if warning := broken_promise(spec, evidence):
+        say(f"warning: {warning}")
+        spec["warnings"] = [warning, *spec["warnings"]]
         directory.write(out, spec, tensors)
         trained = directory.read(out, allow_code=True)
     write_pages(out, trained.spec, fitted.method, planned.data.citation)

@@ -74,6 +74,11 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
     def check_query(request: Request, *names: str) -> None:
         """Refuse query parameters that the request ignores."""
         for name in request.query_params:
+            if len(request.query_params.getlist(name)) > 1:
+                raise UnseenError(
+                    f"the address has {name!r} more than once.",
+                    remedy=f"Write it once, with commas: {name}=A,B.",
+                )
             if name not in names:
                 raise UnseenError(
                     f"{request.url.path} takes {' and '.join(names) or 'nothing'} after the '?'; "
