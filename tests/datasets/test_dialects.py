@@ -132,10 +132,10 @@ def test_codes_with_true_words_stay_categories(tmp_path: Path) -> None:
 def test_a_column_without_a_name_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(",site,x,died\n0,a,1,0\n1,b,2,1\n")
-    with pytest.raises(UnseenError, match=r"no name in the header for the columns 1"):
+    with pytest.raises(UnseenError, match=r"no name in its first line for column 1\."):
         read(path)
     path.write_text("site,x,died,,\na,1,0,,\nb,2,1,,\n")
-    with pytest.raises(UnseenError, match=r"no name in the header for the columns 4, 5"):
+    with pytest.raises(UnseenError, match=r"no name in its first line for columns 4, 5"):
         read(path)
 
 

@@ -140,3 +140,16 @@ def test_names_that_differ_in_capitals_or_spaces_alone_are_named(tmp_path: Path)
     assert "the sites '1_UM' and '1_um' differ in capitals or spaces alone" in text
     assert "taken as 2 sites" in text
     assert "the classes 'Yes' and 'yes' differ in capitals or spaces alone" in text
+
+
+def test_nan_among_words_is_no_number_and_is_named(tmp_path: Path) -> None:
+    rows = [f"{site},{name},{i}" for i, (site, name) in enumerate(
+        [("a", "ann"), ("a", "bob"), ("b", "ann"), ("b", "bob"), ("c", "nan"), ("c", "nan")] * 4
+    )]  # fmt: skip
+    lines = [f"{row},{i // 6 % 2}" for i, row in enumerate(rows)]
+    (tmp_path / "t.csv").write_text("\n".join(["site,name,x,died", *lines, ""]))
+    with pytest.warns(UserWarning, match="'nan' as one of its categories.*'missing'"):
+        data = load(CALL.format(""), tmp_path)
+    assert data.schema is not None and data.schema.categories["name"] == ("ann", "bob", "nan")
+    plain = load(CALL.format(", missing=['nan']"), tmp_path)
+    assert plain.schema is not None and plain.schema.categories["name"] == ("ann", "bob")

@@ -226,7 +226,7 @@ def test_flags_that_are_none_are_refused() -> None:
 
 
 def test_statistics_of_another_table_and_unknown_columns_are_refused() -> None:
-    with pytest.raises(UnseenError, match="another table"):
+    with pytest.raises(UnseenError, match="Use the sums of this table"):
         encode(SCHEMA, torch.zeros(5), table(3, "x"))
     with pytest.raises(UnseenError, match="did you mean 'ward'"):
         Schema(("age", "ward"), {"wrad": ("a",)})

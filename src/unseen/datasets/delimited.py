@@ -306,7 +306,9 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     check_almost(sheet, name)
     cells = sheet.columns[name]
     pairs = list(zip(owners.tolist(), cells, strict=True))
-    with_values = {owner for owner, cell in pairs if cell is not None}
+    # `nan` and `inf` are read as numbers, and are none that says what a column holds.
+    endless = {c for c in distinct if (x := sheet.number(c)) is not None and not math.isfinite(x)}
+    with_values = {owner for owner, cell in pairs if cell is not None and cell not in endless}
     with_words = {owner for owner, cell in pairs if cell in words}
     word = next(cell for cell in distinct if cell in words)
     remedy = (
@@ -318,6 +320,12 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
             f"others, such as {word!r} in {sheet.at(sheet.lines[cells.index(word)])}.",
             remedy=remedy.format(""),
+        )
+    for odd in sorted(endless):
+        warnings.warn(
+            f"column {name!r} of {sheet.name} is taken as categorical, and {odd!r} as one of its "
+            f"categories. " + remedy.format("meant to be "),
+            stacklevel=4,
         )
     if 2 * len(words) < len(distinct) and len(distinct) > MANY:
         warnings.warn(

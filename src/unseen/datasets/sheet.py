@@ -247,9 +247,11 @@ def _wrong_length(path: Path, line: int, row: Sequence[str], header: Sequence[st
 def _check_header(names: Sequence[str], path: Path) -> None:
     nameless = [str(i) for i, name in enumerate(names, 1) if not name]
     if nameless:
+        plural = "s" if len(nameless) > 1 else ""
         raise UnseenError(
-            f"{path} has no name in the header for the columns {', '.join(nameless)}.",
-            remedy="Name or remove them. (Row numbers that pandas wrote? Write index=False.)",
+            f"{path} has no name in its first line for column{plural} {', '.join(nameless)}.",
+            remedy="Name or remove them. (Row numbers that pandas wrote? Write index=False. A "
+            "title above the header? Remove it.)",
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UnseenError(
