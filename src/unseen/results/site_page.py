@@ -203,8 +203,9 @@ def section_across(over_sets: Across) -> dict[str, object]:
     ]  # fmt: skip
     friedman = p_text(over_sets.friedman)
     note = f"Friedman's test that all methods are alike: p {friedman or 'not defined'}; p: "
-    note += f"Wilcoxon's over the {counted(over_sets.tested, 'data set')} whose figures have one "
-    note += "unit, corrected by Holm"
+    note += "Wilcoxon's over data sets, corrected by Holm"
+    if over_sets.tested < over_sets.sets:
+        note += f", of the {counted(over_sets.tested, 'set')} whose figures have one unit"
     return {"sets": over_sets.sets, "rows": rows, "note": note}
 
 
