@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unseen import Client, InProcess, Model, Split, Training, method, play, start
 from unseen.core.exchange import State
 from unseen.core.optimiser import SGD
-from unseen.core.row_store import Rows, available, keep_freed_memory
+from unseen.core.row_store import RowMatrix, available, keep_freed_memory
 from unseen.core.rows import gram
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
@@ -60,15 +60,15 @@ def state_bytes(inbox: Mapping[str, Tensor]) -> dict[str, bytes]:
 
 def test_the_limit_decides_where_rows_lie() -> None:
     like = torch.zeros(20)  # 20 numbers take 32 places, for the rows' alignment
-    assert Rows(3, like, 3 * 32 * 4).file is None
-    rows = Rows(3, like, 3 * 32 * 4 - 1)
+    assert RowMatrix(3, like, 3 * 32 * 4).file is None
+    rows = RowMatrix(3, like, 3 * 32 * 4 - 1)
     assert rows.file is not None and rows.matrix.shape == (3, 20)
     assert all(row.data_ptr() % 64 == 0 for row in rows.matrix)
     rows.matrix.copy_(torch.arange(60.0).view(3, 20))
     rows.let_go()
     assert torch.equal(rows.matrix, torch.arange(60.0).view(3, 20))
     free = available()
-    assert Rows(1, like).file is None and (free is None or free > 0)
+    assert RowMatrix(1, like).file is None and (free is None or free > 0)
 
 
 def test_a_disk_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_disk_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(UnseenError, match=r"No space left on device\. Set TMPDIR"):
-        Rows(2, torch.zeros(8), 0)
+        RowMatrix(2, torch.zeros(8), 0)
 
 
 def test_many_clients_have_their_inner_products_summed_in_parts(

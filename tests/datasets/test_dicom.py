@@ -15,7 +15,7 @@ from PIL import Image
 from unseen.datasets import dicom, load
 from unseen.datasets.images import View, pixels
 from unseen.errors import UnseenError
-from unseen.serving.inputs import Images
+from unseen.serving.inputs import ImageInputs
 from unseen.serving.new_rows import read
 
 pydicom = pytest.importorskip("pydicom", reason="needs the extra dicom")
@@ -133,7 +133,7 @@ def test_a_folder_of_scans_is_a_data_set_and_a_scan_an_input(tmp_path: Path) -> 
     assert torch.equal(data["a"].x[0, 0], torch.from_numpy(small.copy()))
     assert torch.equal(data["a"].x[1], data["b"].x[0])
     assert pixels(FILES / "CT_small.dcm") == pixels(content("CT_small.dcm")) == (128, 128)
-    inputs = Images(View(64, grey=True))
+    inputs = ImageInputs(View(64, grey=True))
     (items,) = read(inputs, [tmp_path / "scans" / "a"])
     assert [item.error for item in items] == [None, None]
     assert items[0].x is not None and torch.equal(items[0].x, data["a"].x[0])

@@ -20,7 +20,7 @@ from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
 from unseen.federation.policy import spending
-from unseen.federation.policy.site_policy import Policy
+from unseen.federation.policy.site_policy import SitePolicy
 from unseen.federation.policy.small_groups import few, without_few
 from unseen.federation.policy.study_rules import breaches, columns_of
 from unseen.federation.provision import write_sum_keys
@@ -64,22 +64,22 @@ def changed(question: Mapping[str, Any], turn: Mapping[str, Any] = {}, **head: A
 )
 def test_code_among_the_members_of_a_mixture_is_code(method: str) -> None:
     study = StudySpec(dataset="rotated-digits", methods=(method,))
-    assert [breach.rule for breach in breaches(Policy(), study)] == ["code"]
+    assert [breach.rule for breach in breaches(SitePolicy(), study)] == ["code"]
     assert foreign_code.parts({"method": method}) == ["evil:f"]
 
 
 def test_members_of_a_mixture_are_among_the_methods_that_a_site_allows() -> None:
     study = StudySpec(dataset="rotated-digits", methods=("stack(members=['glm', 'scaffold'])",))
-    allowed = Policy(methods={"names": ["stack", "glm"]})
+    allowed = SitePolicy(methods={"names": ["stack", "glm"]})
     (breach,) = breaches(allowed, study)
     assert breach.rule == "methods" and "scaffold" in breach.why
-    assert not list(breaches(Policy(methods={"names": ["stack", "glm", "scaffold"]}), study))
+    assert not list(breaches(SitePolicy(methods={"names": ["stack", "glm", "scaffold"]}), study))
 
 
 def test_every_use_of_a_column_is_looked_at() -> None:
     table = "table(path='v.csv', domain='site', label='died', groups=['died'])"
     assert columns_of(table) == [("site", "domain"), ("died", "label"), ("died", "group")]
-    policy = Policy(columns={"died": ["group", "levels"], "*": "feature"})
+    policy = SitePolicy(columns={"died": ["group", "levels"], "*": "feature"})
     rules = [breach.why for breach in breaches(policy, StudySpec(dataset=table, methods=("glm",)))]
     assert "the column 'died' may not be used as label" in rules
 

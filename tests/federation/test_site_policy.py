@@ -24,7 +24,7 @@ from unseen.federation.flower.site_messages import Waiting
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy import spending
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.policy.site_policy import Policy, template
+from unseen.federation.policy.site_policy import SitePolicy, template
 from unseen.federation.policy.study_rules import breaches
 from unseen.spec.study import StudySpec
 
@@ -287,21 +287,21 @@ def test_rules_that_cannot_be_read_answer_nothing_but_that(tmp_path: Path) -> No
     ):
         (kit / "site.toml").write_text(text)
         with pytest.raises(UnseenError, match=why):
-            Policy.read(kit)
+            SitePolicy.read(kit)
 
 
 def test_the_file_that_join_writes_says_what_holds_without_it(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(template())
-    assert Policy.read(tmp_path) == Policy() == Policy.read(tmp_path / "nowhere")
+    assert SitePolicy.read(tmp_path) == SitePolicy() == SitePolicy.read(tmp_path / "nowhere")
     # With every # taken away that stands before a setting it is a file that can be read.
     lines = [line.removeprefix("# ") for line in template().splitlines()[4:]]
     (tmp_path / "site.toml").write_text("\n".join(lines))
-    assert Policy.read(tmp_path).least.examples == Policy().least.examples
+    assert SitePolicy.read(tmp_path).least.examples == SitePolicy().least.examples
 
 
 def test_every_rule_that_a_study_breaks_is_said_at_once() -> None:
     spec = StudySpec(dataset="rotated-digits", methods=("ppdg",), rounds=9)
-    policy = Policy(
+    policy = SitePolicy(
         datasets=("table",), most={"rounds": 3}, methods={"sees": "scalars"},
         least={"channel": "ckks", "blind": True},
     )  # fmt: skip
@@ -327,7 +327,7 @@ def test_values_without_rows_do_not_make_a_column_nearly_unique() -> None:
 
 
 def test_no_more_questions_are_answered_than_the_most(tmp_path: Path) -> None:
-    policy = Policy(most={"questions": 2})
+    policy = SitePolicy(most={"questions": 2})
     site = SimpleNamespace(policy=policy, account=tmp_path)
     desk: Any = SimpleNamespace(site=site, proposal=SimpleNamespace(digest="d"))
     ledger, check = SiteLedger(tmp_path), RULES["hello"]["most.questions"]
@@ -343,7 +343,7 @@ def test_a_study_at_the_limits_breaks_no_rule() -> None:
     training = {"steps": 5, "batch_size": 4}
     spec = StudySpec(dataset="rotated-digits", methods=("fedavg",), rounds=3, training=training)
     least, most = {"examples": 20, "steps": 5, "batch_size": 4}, {"rounds": 3}
-    assert not list(breaches(Policy(least=least, most=most), spec))
+    assert not list(breaches(SitePolicy(least=least, most=most), spec))
     least, most = {"examples": 21, "steps": 6, "batch_size": 5}, {"rounds": 2}
-    rules = [breach.rule for breach in breaches(Policy(least=least, most=most), spec)]
+    rules = [breach.rule for breach in breaches(SitePolicy(least=least, most=most), spec)]
     assert rules == ["least.batch_size", "least.steps", "least.examples", "most.rounds"]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from unseen.datasets.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.serving.adapt import normalised, posterior, reestimated, renormalise
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 
 NAN = float("nan")
 
@@ -105,7 +105,7 @@ def test_columns_are_standardised_by_the_sites_own_rows_as_numpy_does() -> None:
 
     training, new = table(50, 0), table(40, 5)
     new[:, 3], new[:, 4] = 8.25, 1.0  # constant at the site; known to the site alone
-    inputs = Table(schema, schema.sums(torch.tensor(training)))
+    inputs = TableInputs(schema, schema.sums(torch.tensor(training)))
     own = normalised(inputs, torch.tensor(new))
     found = own.encode(new.tolist()).numpy()
     assert own.features == inputs.features
@@ -123,7 +123,7 @@ def test_columns_are_standardised_by_the_sites_own_rows_as_numpy_does() -> None:
 
 def test_a_column_of_which_the_site_knows_nothing_is_as_in_training() -> None:
     schema = Schema(("age", "dose"))
-    inputs = Table(schema, schema.sums(torch.tensor([[1.0, 2.0], [3.0, NAN], [8.0, 6.0]])))
+    inputs = TableInputs(schema, schema.sums(torch.tensor([[1.0, 2.0], [3.0, NAN], [8.0, 6.0]])))
     own = normalised(inputs, torch.tensor([[5.0, NAN], [7.0, NAN]]))
     assert own.scaling["dose"] == inputs.scaling["dose"] and own.scaling["age"] == (6.0, 1.0)
 

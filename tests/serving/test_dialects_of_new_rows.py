@@ -13,7 +13,7 @@ from support.federations import trained, write_study, write_table
 from unseen import Study
 from unseen.report.study_report import Folder, read_folder
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 
 OPTIONS = "domain='site', label='died', drop=['score', 'age'], unit='id', missing_label='drop'"
 LEFT_OUT = "1 of 72 rows left out, which have no label: north 1 of 24"
@@ -53,7 +53,7 @@ def test_new_rows_are_read_in_the_dialect_of_training(
     """Against a model of the same rows with decimal points, which no dialect touches."""
     dataset = f"table(path='{folder / 'plain.csv'}', {OPTIONS})"
     plain = trained(write_study(tmp_path / "p.toml", dataset, 'holdout = "west"'), tmp_path / "p")
-    assert isinstance(model.inputs, Table) and isinstance(plain.inputs, Table)
+    assert isinstance(model.inputs, TableInputs) and isinstance(plain.inputs, TableInputs)
     assert "dialect" not in plain.spec["input"]
     assert model.spec["input"]["dialect"] == {
         "separator": ";", "decimal": ",", "encoding": "cp1252",

@@ -18,7 +18,7 @@ from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.serving import directory, export
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 
 GOOD = ("slept well", "no pain today", "walks again, eats well", "went home")
 BAD = ("Severe pain", "no sleep; pain all night", "fever and pain", "was transferred")
@@ -59,7 +59,7 @@ def test_rows_are_predicted_by_the_words_of_their_notes(
     ran = unseen("predict", of_notes.folder, tmp_path / "new.csv")
     found = list(csv.DictReader(io.StringIO(ran.out)))
     assert ran.code == 0 and not any(row["error"] for row in found)
-    assert isinstance(of_notes.inputs, Table)
+    assert isinstance(of_notes.inputs, TableInputs)
     mean, deviation = of_notes.inputs.moments["age"]
     words = HashingVectorizer(n_features=32).transform(notes).toarray()
     age = np.full((4, 1), (40 - mean) / deviation)
@@ -95,7 +95,7 @@ def test_the_directory_says_what_becomes_of_a_note(of_notes: Trained) -> None:
     assert spec["columns"][-1] == {"name": "note", "kind": "text", "features": 32, "pairs": False}
     assert spec["features"] == ["age", *(f"note#{f}" for f in range(32))]
     again = directory.from_json(spec)
-    assert isinstance(again, Table) and again.schema == of_notes.inputs.schema  # type: ignore[union-attr]
+    assert isinstance(again, TableInputs) and again.schema == of_notes.inputs.schema  # type: ignore[union-attr]
     card = (of_notes.folder / "README.md").read_text()
     assert "HashingVectorizer(n_features=32, ngram_range=(1, 1))" in card
     assert "of note the model sees which words occur" in card
@@ -115,7 +115,7 @@ def test_an_export_begins_behind_the_hashing(of_notes: Trained, tmp_path: Path) 
 
 def test_other_hashing_of_the_data_is_refused(of_notes: Trained) -> None:
     inputs = of_notes.inputs
-    assert isinstance(inputs, Table)
+    assert isinstance(inputs, TableInputs)
     other = directory.from_json(
         json.loads(json.dumps(of_notes.spec["input"]).replace("32,", "16,"))
     )

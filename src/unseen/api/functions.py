@@ -18,7 +18,7 @@ from unseen.serving import directory, fit
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
 from unseen.serving.evaluate import evaluate as measure
-from unseen.serving.inputs import Inputs, Table
+from unseen.serving.inputs import Inputs, TableInputs
 from unseen.serving.labelled import Request
 from unseen.serving.new_rows import Item, check_frame
 from unseen.serving.policy import policy_of
@@ -272,7 +272,7 @@ def opened(model: Trained | Folder, allow_code: bool = False, key: str = "") -> 
 
 def as_written(trained: Trained) -> Trained:
     """Return the model as one of files in the dialect of those that a data frame is written to."""
-    if not isinstance(trained.inputs, Table):
+    if not isinstance(trained.inputs, TableInputs):
         return trained
     return replace(trained, inputs=replace(trained.inputs, dialect=PLAIN))
 
@@ -283,7 +283,7 @@ def files_of(data: Any, place: Path, inputs: Inputs) -> list[Path]:
         return [Path(data)]
     if _is_frame(data):
         path = place / "rows.csv"
-        spelt = inputs.missing if isinstance(inputs, Table) else ("",)
+        spelt = inputs.missing if isinstance(inputs, TableInputs) else ("",)
         path.write_bytes(csv_of(data, "" if "" in spelt else spelt[0]))
         return [path]
     if isinstance(data, Sequence) and all(isinstance(item, str | Path) for item in data):

@@ -65,7 +65,7 @@ def available() -> int | None:
         return free * 1024
 
 
-class Rows:
+class RowMatrix:
     """A matrix [K, P], in memory or in a file that is mapped into it; bits are the same in both.
 
     Args:
@@ -121,7 +121,7 @@ def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
     if consecutive:
         return first.as_strided((len(rows), first.numel()), (step, 1))
     widest = max(rows, key=lambda row: row.element_size())
-    matrix = Rows(len(rows), widest, memory_limit).matrix
+    matrix = RowMatrix(len(rows), widest, memory_limit).matrix
     for target, row in zip(matrix, rows, strict=True):
         target.copy_(row)
     return matrix

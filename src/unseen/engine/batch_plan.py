@@ -101,7 +101,7 @@ class Now:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """What every step of the M models needs, on their device, before the first of them.
 
     Attributes:
@@ -222,7 +222,7 @@ class Pool:
         return self._targets[key]
 
 
-def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
+def planned(members: Sequence[Trainee], pool: Pool) -> BatchPlan:
     """Plan every member's batches, as drawn when it trains alone, and its numbers."""
     device, M = pool.device, len(members)
     grids = [
@@ -253,7 +253,7 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     rate = (rates * (sizes > 0)).unsqueeze(-1)
     index, shares, rate = index.to(device), shares.to(device), rate.to(device)
     counts, least = sizes.float().to(device), int(sizes[sizes > 0].min()) if there.any() else 0
-    return Plan(
+    return BatchPlan(
         index, shares, counts, rate, columns, constant, changes, masks, images, least,
         trace.outputs,
     )  # fmt: skip

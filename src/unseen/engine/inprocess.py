@@ -24,7 +24,7 @@ from unseen.core.entering import apart
 from unseen.core.joint import Ask, JointLocal, OneOf, Several
 from unseen.core.parts import able
 from unseen.core.replies import diverged, finished
-from unseen.core.row_store import Rows, keep_freed_memory
+from unseen.core.row_store import RowMatrix, keep_freed_memory
 from unseen.core.vector import stack
 from unseen.errors import UnseenError
 
@@ -57,7 +57,7 @@ class InProcess(Backend):
         clients: The clients by name.
         memories: What they remember, from a checkpoint.
         memory_limit: The bytes that the matrix may take in memory; a larger one lies in a file, see
-            `unseen.core.row_store.Rows`.
+            `unseen.core.row_store.RowMatrix`.
     """
 
     #: Whether locals that can answer for all clients at once do.
@@ -182,7 +182,7 @@ class InProcess(Backend):
         return finished(reply, exchange, inbox, bound), memory
 
     def _hold(self, count: int) -> None:
-        self._rows = Rows(count, self.model.vector, self.memory_limit)
+        self._rows = RowMatrix(count, self.model.vector, self.memory_limit)
         self.matrix = self._rows.matrix
         self.buffers = stack(count, self.model.buffers)
 

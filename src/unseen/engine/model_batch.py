@@ -21,7 +21,16 @@ from unseen.core.parts import layers
 from unseen.core.vector import stack
 from unseen.engine.batch_layers import sharing
 from unseen.engine.batch_losses import per_example, with_residual
-from unseen.engine.batch_plan import Answer, Examinee, Member, Now, Plan, Pool, Trainee, planned
+from unseen.engine.batch_plan import (
+    Answer,
+    BatchPlan,
+    Examinee,
+    Member,
+    Now,
+    Pool,
+    Trainee,
+    planned,
+)
 from unseen.engine.perceptrons import Chain
 from unseen.engine.whole_splits import ROWS, answers, loss_of, together
 from unseen.errors import UnseenError
@@ -185,7 +194,7 @@ class Models:
         A step reads its batch from tensors of its own, so that a recorded step can be replayed.
     """
 
-    def __init__(self, members: Sequence[Trainee], pool: Pool, plan: Plan) -> None:
+    def __init__(self, members: Sequence[Trainee], pool: Pool, plan: BatchPlan) -> None:
         self.model, self.pool, self.plan = members[0].model, pool, plan
         recipe = members[0].local.training
         self.loss, self.adam = recipe.loss, isinstance(recipe.optimiser, Adam)

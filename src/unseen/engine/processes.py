@@ -37,7 +37,7 @@ def in_processes(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
 
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
     parent = os.getpid()
-    with _deaf_children():
+    with _ignoring_interrupts():
         results = pool(delayed(_work)(parent, function, *rest) for function, rest in calls)
     try:
         yield from results
@@ -105,7 +105,7 @@ def _end_with(parent: int) -> None:
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
+def _ignoring_interrupts() -> Iterator[None]:
     """Hide Ctrl-C, which a terminal sends to all, from processes that begin here.
 
     Note:

@@ -16,7 +16,7 @@ from unseen.federation import kit as checks
 from unseen.federation import probe
 from unseen.federation.certificates import covers, is_pair, period, registered
 from unseen.federation.kit import CERTIFICATES, FILES, FOREIGN, SECRETS, START, Kit
-from unseen.federation.policy.site_policy import Policy
+from unseen.federation.policy.site_policy import SitePolicy
 from unseen.federation.process import check_port
 
 #: Seconds that a site's clock may be ahead of the server's, and behind: what Flower allows.
@@ -239,7 +239,7 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
     from unseen.spec.study import StudySpec
 
     try:
-        policy = Policy.read(kit.folder)
+        policy = SitePolicy.read(kit.folder)
         own = Site(kit.name, Path(), kit.state, kit.role, kit.folder, kit.federation, policy)
         spec = StudySpec.read(study)
         site = Site.read(kit.folder) if settled else own

@@ -18,7 +18,7 @@ from unseen.errors import UnseenError, optional
 from unseen.federation.kit import ACCOUNT, Kit
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.policy.site_policy import Policy
+from unseen.federation.policy.site_policy import SitePolicy
 from unseen.federation.policy.spending import epsilon
 
 #: Of a server's kit: which records the last run writes; and what a run writes there.
@@ -134,7 +134,7 @@ class SiteNumbers:
                 played.add((str(line.get("job")), int(line["round"])))
         numbers: dict[tuple[str, tuple[str, ...]], float] = dict(count)
         numbers |= {("unseen_site_rounds", (name,)): len(own) for name, own in rounds.items()}
-        policy, requests = Policy.read(self.kit.folder), Approvals(self.account).every()
+        policy, requests = SitePolicy.read(self.kit.folder), Approvals(self.account).every()
         open_requests = [r for r in requests if not r.approval and policy.approval == "wait"]
         numbers["unseen_site_waiting", ()] = len(open_requests)
         spent_by = epsilon(lines, policy.most.delta)

@@ -16,7 +16,7 @@ from unseen.federation import certificates, monitor
 from unseen.federation.control import Control, control, needs_flower
 from unseen.federation.flower import bundle
 from unseen.federation.kit import ACCOUNT, RULES, START, Kit
-from unseen.federation.policy.site_policy import Policy, template
+from unseen.federation.policy.site_policy import SitePolicy, template
 from unseen.federation.probe import ask, other_versions, unregistered
 from unseen.federation.process import (
     Child,
@@ -198,7 +198,7 @@ def join(
     _begin(kit)
     folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
     path = settle(kit, data, allow)
-    policy = Policy.read(kit.folder)
+    policy = SitePolicy.read(kit.folder)
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'
     options = {"superlink": kit.address, "port": free_port(), "node-config": names}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.errors import UnseenError
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 
 #: The change of every share below which the re-estimation of the prior ends, and its most steps.
 TOLERANCE, STEPS = 1e-9, 20_000
@@ -102,7 +102,7 @@ def _mixed(p: Tensor, before: Tensor, after: Tensor) -> Tensor:
     return p * (after / before.clamp(min=TINY))
 
 
-def normalised(inputs: Table, rows: Tensor) -> Table:
+def normalised(inputs: TableInputs, rows: Tensor) -> TableInputs:
     """Return a table's inputs with a site's own means and deviations of the numeric columns.
 
         x_ij ← (x_ij − m_j) / s_j,   m_j = (1/n_j) Σ_i x_ij,   s_j² = (1/n_j) Σ_i (x_ij − m_j)²

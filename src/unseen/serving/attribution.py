@@ -9,10 +9,9 @@ from unseen.core.outputs import probabilities
 from unseen.errors import UnseenError, optional
 from unseen.models.random_trees import RandomTrees
 from unseen.models.trees import Trees
-from unseen.serving.breakdown import Table
+from unseen.serving.breakdown import Breakdown
 from unseen.serving.importance import features_by_column
-from unseen.serving.inputs import Inputs
-from unseen.serving.inputs import Table as TableInputs
+from unseen.serving.inputs import Inputs, TableInputs
 
 #: Rows and steps that pass at a time.
 AT_A_TIME = 4096
@@ -33,7 +32,7 @@ def attribution(
     sites: Mapping[str, Tensor],
     classes: bool,
     steps: int,
-) -> Table:
+) -> Breakdown:
     r"""Return each column's mean share in the answers, by integrated gradients, largest first.
 
         a_f(x) = (x_f − b_f) ∫₀¹ ∂F(b + t (x − b)) / ∂x_f dt
@@ -90,4 +89,4 @@ def attribution(
     of = "the log probability of the answer" if classes else "the answer"
     note = f"integrated gradients of {of} from a row at the sources' means, {steps} steps; size: "
     note += f"mean over the rows of each of {len(sites)} sites, without sign"
-    return Table("Gradients", ("column", "size", "± over sites", "mean"), texts, note)
+    return Breakdown("Gradients", ("column", "size", "± over sites", "mean"), texts, note)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError
-from unseen.serving.inputs import Images, Inputs, Table
+from unseen.serving.inputs import ImageInputs, Inputs, TableInputs
 from unseen.serving.new_rows import Item
 
 #: Deviations beyond which a value is flagged: 1 in 36 of any distribution at most (Chebyshev).
@@ -133,7 +133,7 @@ class Bounds:
     def _values(self, items: Sequence[Item]) -> Tensor:
         """Return quantities [N, Q] of items with an input; the mean where a value is missing."""
         x = torch.stack([item.x for item in items if item.x is not None])
-        if isinstance(self.inputs, Table):
+        if isinstance(self.inputs, TableInputs):
             columns = zip(self.inputs.numeric, x.double().T, strict=False)
             scaling = self.inputs.scaling
             values = {n: v * scaling[n][1] + (scaling[n][0] or 0.0) for n, v in columns}
@@ -157,7 +157,7 @@ class Tally:
 
     def lines(self) -> list[str]:
         """Return what to say of them at the end: nothing where all are as training's."""
-        noun = "images" if isinstance(self.bounds.inputs, Images) else "rows"
+        noun = "images" if isinstance(self.bounds.inputs, ImageInputs) else "rows"
         if not self.bounds.quantities and noun == "images":
             return [f"no image was checked for being far from training: {UNKNOWN}"]
         if not self.far:
@@ -175,9 +175,9 @@ def spelt(unusual: Mapping[str, str]) -> str:
 def bounds_of(spec: Mapping[str, Any], inputs: Inputs) -> Bounds:
     """Return the bounds of a model's directory: of a table's columns or of images' statistics."""
     stored = spec.get("usual inputs") or {}
-    if isinstance(inputs, Images):
+    if isinstance(inputs, ImageInputs):
         return Bounds(inputs, tuple(Quantity(**fields) for fields in stored.get("quantities", ())))
-    if not isinstance(inputs, Table):
+    if not isinstance(inputs, TableInputs):
         return Bounds(inputs, ())
     public = spec["study"]["privacy"].get("columns")
     ranges: Mapping[str, Sequence[float]] = public or stored.get("ranges") or {}
@@ -205,7 +205,7 @@ def outward(low: float, high: float, deviation: float) -> tuple[float, float]:
     return round(ends[0], digits) + 0.0, round(ends[1], digits) + 0.0
 
 
-def ranges_of(inputs: Table, tables: Iterable[Tensor]) -> dict[str, tuple[float, float]]:
+def ranges_of(inputs: TableInputs, tables: Iterable[Tensor]) -> dict[str, tuple[float, float]]:
     """Return rounded ranges of the numeric columns.
 
     Args:
@@ -262,7 +262,7 @@ def quantities_of(measured: Mapping[str, Tensor]) -> tuple[Quantity, ...]:
 
 def check_strict(bounds: Bounds) -> None:
     """Refuse to be strict about images of which nothing is known; a table may have no numbers."""
-    if not bounds.quantities and isinstance(bounds.inputs, Images):
+    if not bounds.quantities and isinstance(bounds.inputs, ImageInputs):
         raise UnseenError(f"--strict refuses inputs far from what training saw; {UNKNOWN}")
 
 

@@ -46,7 +46,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Table:
+class Breakdown:
     """A small table of texts, with a title and what to know of it."""
 
     title: str
@@ -95,7 +95,7 @@ def matrices(answers: Mapping[str, Answers], classes: int, policy: Policy) -> di
     return {n: confusion(policy.decided(a.outputs), a.y, classes) for n, a in answers.items()}
 
 
-def by_class(answers: Mapping[str, Answers], names: Sequence[str], policy: Policy) -> Table:
+def by_class(answers: Mapping[str, Answers], names: Sequence[str], policy: Policy) -> Breakdown:
     """Return recall, precision, F1 and the area under the ROC curve of each class."""
     counts = torch.stack(list(matrices(answers, len(names), policy).values())).double()
     rows = []
@@ -110,10 +110,10 @@ def by_class(answers: Mapping[str, Answers], names: Sequence[str], policy: Polic
         "recall, precision and F1 of all sites' rows together; AUROC one-vs-rest, mean over sites"
     )
     header = ("class", "rows", "recall", "precision", "F1", "AUROC")
-    return Table("Classes", header, tuple(rows), note + interval_note(len(answers)))
+    return Breakdown("Classes", header, tuple(rows), note + interval_note(len(answers)))
 
 
-def by_area(answers: Mapping[str, Answers], names: Sequence[str]) -> Table:
+def by_area(answers: Mapping[str, Answers], names: Sequence[str]) -> Breakdown:
     """Return the overlap of predicted and true pixels of each class of masks."""
     rows = []
     for c, name in enumerate(names):
@@ -126,7 +126,9 @@ def by_area(answers: Mapping[str, Answers], names: Sequence[str]) -> Table:
         figures = (ratio(2 * both, guess + true), ratio(both, true), ratio(both, guess))
         rows.append((name, str(int(true.sum())), *(figure.text() for figure in figures)))
     note = "pixels of all images of all sites together" + interval_note(len(answers))
-    return Table("Classes", ("class", "pixels", "Dice", "recall", "precision"), tuple(rows), note)
+    return Breakdown(
+        "Classes", ("class", "pixels", "Dice", "recall", "precision"), tuple(rows), note
+    )
 
 
 def interval_note(sites: int) -> str:
@@ -141,7 +143,7 @@ def _area(answers: Answers, c: int) -> float | None:
 
 def by_group(
     answers: Mapping[str, Answers], column: str, metrics: Sequence[str], policy: Policy
-) -> tuple[Table, dict[str, str]]:
+) -> tuple[Breakdown, dict[str, str]]:
     """Return each subgroup's metrics with intervals, and the worst one by metric.
 
     Metrics of pairs of rows are means over sites, with intervals over these; all others are of the
@@ -179,7 +181,7 @@ def by_group(
     if len(answers) > 1 and (pairs := [m for m in metrics if m in OF_PAIRS]):
         note += f"; {', '.join(pairs)}: mean over sites"
     header = (column, "rows", *metrics)
-    return Table(f"By {column}", header, tuple(rows), note), worst
+    return Breakdown(f"By {column}", header, tuple(rows), note), worst
 
 
 def _rows(answers: Answers, mask: Sequence[bool]) -> Answers:
@@ -195,15 +197,17 @@ def _mean_at_sites(parts: Sequence[Answers], metric: str, policy: Policy) -> Mea
     return ratio(defined, torch.ones_like(defined)) if len(defined) else Measured(None)
 
 
-def confusion_table(answers: Mapping[str, Answers], names: Sequence[str], policy: Policy) -> Table:
+def confusion_table(
+    answers: Mapping[str, Answers], names: Sequence[str], policy: Policy
+) -> Breakdown:
     """Return the confusion matrix, summed over sites."""
     total = torch.stack(list(matrices(answers, len(names), policy).values())).sum(0)
     rows = tuple((name, *map(str, row)) for name, row in zip(names, total.tolist(), strict=True))
     header = ("true \\ predicted", *names)
-    return Table("Confusion matrix", header, rows, "rows of all sites, summed")
+    return Breakdown("Confusion matrix", header, rows, "rows of all sites, summed")
 
 
-def sites_table(values: Mapping[str, Mapping[str, Measured]]) -> Table:
+def sites_table(values: Mapping[str, Mapping[str, Measured]]) -> Breakdown:
     """Return the mean over sites and the worst site, a row for each metric."""
     rows = []
     for metric, (mean, worst) in over_sites(values).items():
@@ -211,10 +215,12 @@ def sites_table(values: Mapping[str, Mapping[str, Measured]]) -> Table:
         low = values[worst][metric].text(percent) if worst else ""
         rows.append((metric, mean.text(percent), worst, low))
     header = ("metric", "mean over sites", "worst site", "there")
-    return Table("Over sites", header, tuple(rows), interval_note(len(values)).removeprefix("; "))
+    return Breakdown(
+        "Over sites", header, tuple(rows), interval_note(len(values)).removeprefix("; ")
+    )
 
 
-def answered_table(answers: Mapping[str, Answers], policy: Policy) -> Table:
+def answered_table(answers: Mapping[str, Answers], policy: Policy) -> Breakdown:
     """Return which share of each site's rows is answered, and which share of answers is right."""
     rows = []
     for name, a in answers.items():
@@ -223,10 +229,10 @@ def answered_table(answers: Mapping[str, Answers], policy: Policy) -> Table:
         rows.append((name, f"{100 * float(sure.double().mean()):.1f}", right))
     header = ("domain", "answered", "right of these")
     note = f"in percent; no answer below the probability {policy.least:g}"
-    return Table("Abstention", header, tuple(rows), note)
+    return Breakdown("Abstention", header, tuple(rows), note)
 
 
-def held_by(answers: Mapping[str, Answers], policy: Policy) -> Table:
+def held_by(answers: Mapping[str, Answers], policy: Policy) -> Breakdown:
     """Return the coverage of prediction sets or intervals at each site, and their size."""
     assert policy.decisions.scores is not None and policy.coverage is not None
     scores, rows = policy.decisions.scores, []
@@ -247,10 +253,10 @@ def held_by(answers: Mapping[str, Answers], policy: Policy) -> Table:
     rows.append(("mean over sites", mean.text(), f"{sum(sizes) / len(sizes):.4g}"))
     what = "width" if policy.classes is None else "classes in a set"
     note = f"asked for: {policy.coverage:g}{interval_note(len(answers))}"
-    return Table("Coverage", ("domain", "coverage", what), tuple(rows), note)
+    return Breakdown("Coverage", ("domain", "coverage", what), tuple(rows), note)
 
 
-def to_json(table: Table) -> dict[str, Any]:
+def to_json(table: Breakdown) -> dict[str, Any]:
     """Return a table's rows by the names of its columns."""
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     return {"title": table.title, "rows": rows, "note": table.note}

@@ -215,7 +215,7 @@ def size_of(content: Mapping[str, Any], classes: int | None) -> int:
     return 8 * numbers
 
 
-def told_of(content: Mapping[str, Any], classes: int | None) -> list[str]:
+def disclosures(content: Mapping[str, Any], classes: int | None) -> list[str]:
     """Return what left each source for all of this, in words."""
     return render(
         "unseen.serving", "decisions.jinja", content=content, classes=classes

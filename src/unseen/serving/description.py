@@ -29,7 +29,7 @@ from unseen.results.records import Job
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.directory import SEGMENTATION
 from unseen.serving.event_times import described as described_times
-from unseen.serving.inputs import Images, Inputs, Table, inputs_of
+from unseen.serving.inputs import ImageInputs, Inputs, TableInputs, inputs_of
 from unseen.serving.measures import cells
 from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
@@ -196,10 +196,10 @@ def usual_inputs(
         return None
     if ranges is False:
         return None
-    if isinstance(inputs, Table) and study.privacy.columns is None:
+    if isinstance(inputs, TableInputs) and study.privacy.columns is None:
         raw = (data[name].x[split_rows(data[name], study, seed)[0]] for name in prepared.sources)
         return {"ranges": {name: list(ends) for name, ends in ranges_of(inputs, raw).items()}}
-    if isinstance(inputs, Images):
+    if isinstance(inputs, ImageInputs):
         parts = []
         for split in training_images(planned, prepared, seed):
             rows = torch.arange(0, len(split), max(1, -(-len(split) // MOST)))

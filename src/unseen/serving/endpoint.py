@@ -12,7 +12,7 @@ from typing import Any
 from unseen.core.templates import render
 from unseen.errors import UnseenError, nearest, optional
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 from unseen.serving.new_rows import Clock, Item, from_mappings
 from unseen.serving.policy import Policy
 from unseen.serving.predict import Columns, Line, Runtime, answered, marked, writing
@@ -55,7 +55,7 @@ class Service:
     @property
     def table(self) -> bool:
         """Whether the model takes rows, not images."""
-        return isinstance(self.trained.inputs, Table)
+        return isinstance(self.trained.inputs, TableInputs)
 
     def columns(self, keep: Sequence[str]) -> Columns:
         """Return the columns of the answers."""
@@ -132,7 +132,7 @@ class Service:
     def example(self) -> dict[str, object]:
         """Return a row that the model takes: means of training, first categories."""
         inputs = self.trained.inputs
-        if not isinstance(inputs, Table):
+        if not isinstance(inputs, TableInputs):
             return {}
         row: dict[str, object] = {}
         for name in inputs.schema.names:
@@ -201,7 +201,7 @@ def page(service: Service) -> str:
 def columns(service: Service) -> list[tuple[str, str]]:
     """Return each column with what it takes, in words."""
     inputs = service.trained.inputs
-    if not isinstance(inputs, Table):
+    if not isinstance(inputs, TableInputs):
         return []
     words = []
     for name in inputs.schema.names:

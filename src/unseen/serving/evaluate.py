@@ -19,7 +19,7 @@ from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.attribution import attribution, check_gradients
 from unseen.serving.breakdown import (
     Answers,
-    Table,
+    Breakdown,
     answered_table,
     by_area,
     by_class,
@@ -73,7 +73,7 @@ class Evaluation:
     notes: tuple[str, ...]
     answers: Mapping[str, Answers]
     policy: Policy
-    tables: tuple[Table, ...] = ()
+    tables: tuple[Breakdown, ...] = ()
 
     @property
     def grid(self) -> list[list[str]]:
@@ -212,7 +212,7 @@ def _tables(
     groups: Sequence[str],
     policy: Policy,
     detail: bool,
-) -> Iterator[Table]:
+) -> Iterator[Breakdown]:
     if detail and len(sites) > 1:
         yield sites_table({site.name: site.metrics for site in sites})
     if detail and any(are_masks(a.y) for a in answers.values()):

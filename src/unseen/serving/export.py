@@ -21,7 +21,7 @@ from unseen.core.templates import render
 from unseen.errors import UnseenError, choice, optional
 from unseen.serving import directory, raw_graph
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 from unseen.serving.new_rows import Item
 from unseen.serving.real_inputs import real_inputs, real_rows
 from unseen.version import __version__
@@ -197,7 +197,7 @@ def _with_preprocessing(
         extended = raw_graph.with_preprocessing(trained, content)
     if extended is None:
         return None
-    if isinstance(trained.inputs, Table):
+    if isinstance(trained.inputs, TableInputs):
         items = real_rows(trained, check, data_dir)
         feed = raw_graph.rows_of(trained.inputs, items)
         x = trained.inputs.encode([item.numbers for item in items])

@@ -12,7 +12,14 @@ from unseen.errors import UnseenError
 from unseen.results.records import Record
 from unseen.results.selection import beaten, value
 from unseen.serving import directory
-from unseen.serving.decisions import KEY, check_calibrate, decide_by, size_of, told_of, with_novelty
+from unseen.serving.decisions import (
+    KEY,
+    check_calibrate,
+    decide_by,
+    disclosures,
+    size_of,
+    with_novelty,
+)
 from unseen.serving.description import ROLES, card, not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.measures import cells, measured
@@ -153,7 +160,7 @@ def train(
     if ranges is not False and not private and not fitted.prepared.masks:
         tensors = with_novelty(spec, tensors, trained, fitted.prepared)
     left = spec["left the sites"]
-    left["what"] += told_of(spec.get(KEY, {}), classes)
+    left["what"] += disclosures(spec.get(KEY, {}), classes)
     for traffic in left["by site"].values():
         traffic["up"] += size_of(spec.get(KEY, {}), classes)
     directory.write(out, spec, tensors)

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from unseen.core.metrics import LOWER, METRICS
 from unseen.errors import UnseenError
-from unseen.serving.breakdown import Table
-from unseen.serving.inputs import Inputs
-from unseen.serving.inputs import Table as TableInputs
+from unseen.serving.breakdown import Breakdown
+from unseen.serving.inputs import Inputs, TableInputs
 from unseen.serving.policy import Policy
 
 Outputs = Callable[[Tensor], Tensor]
@@ -40,7 +39,7 @@ def importance(
     metric: str,
     policy: Policy,
     repeats: int,
-) -> Table:
+) -> Breakdown:
     r"""Return each column's permutation importance, the largest first.
 
         I_c = (1/K) Σ_k (m_k − mean_r m_k(c, r)),   negated where less of m is better
@@ -96,7 +95,7 @@ def importance(
     note = f"mean loss of {metric} over {len(drops)} sites once a column's values are exchanged "
     note += f"among the rows of a site, {repeats} times"
     note += f"; not defined at {', '.join(skipped)}" * bool(skipped)
-    return Table("Importance", ("column", f"loss of {metric}", "± over sites"), texts, note)
+    return Breakdown("Importance", ("column", f"loss of {metric}", "± over sites"), texts, note)
 
 
 def features_by_column(inputs: TableInputs) -> list[list[int]]:

@@ -32,7 +32,7 @@ FLAGS = {"0": 0.0, "no": 0.0, "1": 1.0, "yes": 1.0, **TRUTHS}
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageInputs:
     """Image files: opened, resized, and read as numbers in [0, 1]."""
 
     view: View
@@ -46,7 +46,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableInputs:
     """Rows of a csv file, encoded with the training sites' statistics; see `datasets.encoding`.
 
     Attributes:
@@ -234,7 +234,7 @@ class Arrays:
         return described("arrays", self, why=self.why)
 
 
-Inputs = Images | Table | Arrays
+Inputs = ImageInputs | TableInputs | Arrays
 
 
 def described(kind: str, inputs: Inputs, **content: Any) -> dict[str, Any]:
@@ -263,18 +263,18 @@ def inputs_of(
         blank = ZERO_IS_MISSING if call.name == "heart-disease" else ()
         dialect = Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding")))
         label, domain = options.get("label"), options.get("domain")
-        return Table(
+        return TableInputs(
             data.schema, statistics, missing, blank, label, domain, data.dialect or dialect
         )
     if (entry.layout is not None or call.name in ("folder", "masks")) and len(shape) == 3:
-        return Images(View(shape[1], shape[0] == 1, options.get("crop", "none")))
+        return ImageInputs(View(shape[1], shape[0] == 1, options.get("crop", "none")))
     return Arrays(shape, f"the arrays of {call.name}, which no single file of yours holds")
 
 
 def from_json(spec: Mapping[str, Any]) -> Inputs:
     """Return the inputs that `to_json` describes."""
     if spec["kind"] == "images":
-        return Images(View(spec["size"], spec["grey"], spec["crop"]))
+        return ImageInputs(View(spec["size"], spec["grey"], spec["crop"]))
     if spec["kind"] == "arrays":
         return Arrays(tuple(spec["shape"]), spec["why"])
     columns = spec["columns"]
@@ -285,7 +285,7 @@ def from_json(spec: Mapping[str, Any]) -> Inputs:
         {c["name"]: Hashed(c["features"], c["pairs"]) for c in columns if c["kind"] == "text"},
     )
     statistics = torch.tensor(spec["statistics"], dtype=torch.float64)
-    return Table(
+    return TableInputs(
         schema, statistics, names_of(spec["missing"]), tuple(spec["zero is missing in"]),
         spec["label"], spec["domain"], Dialect(**spec.get("dialect", {})),
     )  # fmt: skip

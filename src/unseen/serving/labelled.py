@@ -20,7 +20,7 @@ from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.bounds import Tally
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Images, Table
+from unseen.serving.inputs import ImageInputs, TableInputs
 from unseen.serving.new_rows import IMAGES, Item, read, stacked
 from unseen.serving.row_columns import fitted
 
@@ -100,13 +100,13 @@ class LabelledData:
 
     def batches(self) -> Iterator[Labelled]:
         inputs, data = self.trained.inputs, self.request.data
-        if isinstance(inputs, Images) and data is not None and not self.trained.masks:
+        if isinstance(inputs, ImageInputs) and data is not None and not self.trained.masks:
             yield from self._by_folder(data)
-        elif isinstance(inputs, Table) and data is not None and data.is_file():
+        elif isinstance(inputs, TableInputs) and data is not None and data.is_file():
             yield from self._by_column(inputs, data)
         else:
             for batch in of_data_set(self.trained, data, self.request):
-                if isinstance(inputs, Table):
+                if isinstance(inputs, TableInputs):
                     self._count(Item(batch.domain, x=x) for x in batch.x)
                 yield batch
 
@@ -129,7 +129,7 @@ class LabelledData:
 
         return self._answered(read(self.trained.inputs, [root], self.request.batch), answer)
 
-    def _by_column(self, inputs: Table, path: Path) -> Iterator[Labelled]:
+    def _by_column(self, inputs: TableInputs, path: Path) -> Iterator[Labelled]:
         label, times = self.request.label or inputs.label, self.trained.times
         if label is None:
             raise UnseenError(
@@ -263,7 +263,7 @@ def of_data_set(trained: Trained, folder: Path | None, request: Request) -> Iter
     inputs = trained.inputs
     for domain in filter(lambda domain: request.includes(domain.name), data.domains):
         x: Tensor | Stored = domain.x if domain.digest is None else Stored.of(domain.x)
-        if isinstance(inputs, Table) and data.schema is not None:
+        if isinstance(inputs, TableInputs) and data.schema is not None:
             x = inputs.recode(data.schema, domain.x)
         if tuple(x.shape[1:]) != inputs.shape:
             raise UnseenError(
@@ -298,7 +298,7 @@ def raw_items(
         domains: The domains to read; None for all.
     """
     data, inputs = _training_data(trained, folder), trained.inputs
-    assert isinstance(inputs, Table) and data.schema is not None
+    assert isinstance(inputs, TableInputs) and data.schema is not None
     places = [data.schema.columns.index(column) for column in inputs.schema.columns]
     hashed = range(len(data.schema.columns), data.schema.width)
     for domain in data.domains:
@@ -307,7 +307,7 @@ def raw_items(
                 yield _item(inputs, row, data.schema)
 
 
-def _item(inputs: Table, row: Sequence[float], schema: Schema) -> Item:
+def _item(inputs: TableInputs, row: Sequence[float], schema: Schema) -> Item:
     """Return a raw row of a data set as an item, in the model's codes and with cells of names."""
     cells, numbers = {}, list(row)
     for j, column in enumerate(inputs.schema.columns):

@@ -18,7 +18,7 @@ from unseen.datasets.dialect import BROKEN, Dialect, open_text
 from unseen.datasets.images import SUFFIXES, Tree, is_archive, pixels
 from unseen.datasets.sheet import cells_by_line
 from unseen.errors import UnseenError
-from unseen.serving.inputs import Arrays, Images, Inputs, Table
+from unseen.serving.inputs import Arrays, ImageInputs, Inputs, TableInputs
 from unseen.serving.parquet_rows import columns_and_rows, is_parquet
 from unseen.serving.row_columns import PLAIN, fitted, has_surrogate, header_fault
 
@@ -119,7 +119,7 @@ def read(
     for path in paths:
         if not path.exists():
             yield [Item(str(path), error="there is no such file or folder")]
-        elif isinstance(inputs, Images):
+        elif isinstance(inputs, ImageInputs):
             yield from _images(inputs, path, batch or IMAGES, clock)
         else:
             yield from _table(inputs, path, batch or ROWS, clock, lenient)
@@ -127,9 +127,9 @@ def read(
 
 def check_frame(inputs: Inputs, columns: Sequence[str]) -> None:
     """Refuse a data frame of which no row can be used."""
-    if isinstance(inputs, Images):
+    if isinstance(inputs, ImageInputs):
         raise UnseenError("this model takes images, not rows.")
-    if isinstance(inputs, Table) and (fault := header_fault(columns, inputs.schema.names)):
+    if isinstance(inputs, TableInputs) and (fault := header_fault(columns, inputs.schema.names)):
         raise UnseenError(f"the data frame {fault}.")
 
 
@@ -145,7 +145,7 @@ def from_mappings(
         batch: Items per list (default: 512).
         lenient: As for `read`.
     """
-    if not isinstance(inputs, Table):
+    if not isinstance(inputs, TableInputs):
         raise UnseenError("this model takes images, not rows.")
     inputs = replace(inputs, dialect=PLAIN)
     items = (_item(inputs, row, i) for i, row in enumerate(rows, 1))
@@ -153,7 +153,7 @@ def from_mappings(
         yield _encoded(inputs, chunk, lenient)
 
 
-def _item(inputs: Table, row: Mapping[str, object], line: int, source: str = "rows") -> Item:
+def _item(inputs: TableInputs, row: Mapping[str, object], line: int, source: str = "rows") -> Item:
     blank = "" if "" in inputs.missing else inputs.missing[0]
     cells = {name: _cell(value, blank) for name, value in row.items()}
     fault = header_fault(list(row), inputs.schema.names)
@@ -176,7 +176,7 @@ def stacked(items: Sequence[Item]) -> Tensor | None:
     return x.float().div_(255) if x.dtype == torch.uint8 else x
 
 
-def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[list[Item]]:
+def _images(inputs: ImageInputs, path: Path, batch: int, clock: Clock) -> Iterator[list[Item]]:
     """Yield images, decoded by several threads: Pillow releases the interpreter's lock."""
 
     def decode(image: Listed) -> Item:
@@ -219,7 +219,7 @@ def _listed(path: Path) -> Iterable[Listed]:
 
 
 def _table(
-    inputs: Table, path: Path, batch: int, clock: Clock, lenient: bool
+    inputs: TableInputs, path: Path, batch: int, clock: Clock, lenient: bool
 ) -> Iterator[list[Item]]:
     inputs = fitted(inputs, path)
     if is_parquet(path):
@@ -234,7 +234,7 @@ def _table(
         yield items
 
 
-def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
+def _encoded(inputs: TableInputs, rows: Sequence[Item], lenient: bool) -> list[Item]:
     items = []
     for row in rows:
         if row.error is None:
@@ -281,7 +281,7 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
         yield Item(name, line if line > 1 else None, error=f"cannot be read further: {error}")
 
 
-def _rows_of_parquet(inputs: Table, path: Path) -> Iterator[Item]:
+def _rows_of_parquet(inputs: TableInputs, path: Path) -> Iterator[Item]:
     name, line = str(path), 0
     try:
         header, rows = columns_and_rows(path)

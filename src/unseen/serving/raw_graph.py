@@ -19,7 +19,7 @@ from unseen.datasets.encoding import FLAG, indicators
 from unseen.datasets.sheet import flag_words
 from unseen.errors import UnseenError, optional
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Images, Table
+from unseen.serving.inputs import ImageInputs, TableInputs
 from unseen.serving.new_rows import Item
 
 #: What the file next to `model.onnx` is called, and the plain description of its inputs.
@@ -87,12 +87,12 @@ def with_preprocessing(trained: Trained, content: bytes) -> bytes | None:
     proto = add_prefix(onnx.load_from_string(content), MODEL, rename_outputs=False)
     graph, inputs = Graph(), trained.inputs
     extra: list[Any] = []
-    if isinstance(inputs, Table):
+    if isinstance(inputs, TableInputs):
         unseen = _table(graph, inputs)
         if unseen:
             shape = [AXIS, 1]
             extra.append(graph.helper.make_tensor_value_info(unseen, graph.kinds.BOOL, shape))
-    elif isinstance(inputs, Images):
+    elif isinstance(inputs, ImageInputs):
         channels, size, _ = inputs.shape
         name = graph.input(IMAGE, graph.kinds.UINT8, [size, size, channels])
         turned = graph.node("Transpose", name, perm=[0, 3, 1, 2])
@@ -138,7 +138,7 @@ def _label(graph: Graph, trained: Trained) -> Any:
     return graph.helper.make_tensor_value_info("label", graph.kinds.STRING, [AXIS])
 
 
-def _table(graph: Graph, inputs: Table) -> str:
+def _table(graph: Graph, inputs: TableInputs) -> str:
     """Add what makes `x` of a table's columns; return the output that flags unseen categories."""
     schema, (gaps, codes_of) = inputs.schema, indicators(inputs.schema, inputs.statistics)
     parts: list[str] = []
@@ -165,7 +165,7 @@ def _table(graph: Graph, inputs: Table) -> str:
     return graph.node("Greater", total, zero, output=UNSEEN)
 
 
-def _numbers(graph: Graph, inputs: Table, gaps: list[int]) -> list[str]:
+def _numbers(graph: Graph, inputs: TableInputs, gaps: list[int]) -> list[str]:
     """Add the standardised numeric columns, and indicators of a gap in those at some places."""
     names = inputs.numeric
     columns = [graph.input(input_name(name), graph.kinds.DOUBLE, [1]) for name in names]
@@ -190,7 +190,7 @@ def _numbers(graph: Graph, inputs: Table, gaps: list[int]) -> list[str]:
     return parts
 
 
-def _codes(graph: Graph, inputs: Table, column: str, names: Sequence[str], cell: str) -> str:
+def _codes(graph: Graph, inputs: TableInputs, column: str, names: Sequence[str], cell: str) -> str:
     """Add the codes of a column's cells: −1 for a category that no training site had."""
     flag = column in inputs.schema.flags
     table = dict.fromkeys((s for token in inputs.missing for s in _spellings(token)), len(names))
@@ -222,7 +222,7 @@ def _spellings(name: str) -> set[str]:
     return {name, str(int(value)), f"{int(value)}.0"}
 
 
-def rows_of(inputs: Table, items: Sequence[Item]) -> dict[str, np.ndarray]:
+def rows_of(inputs: TableInputs, items: Sequence[Item]) -> dict[str, np.ndarray]:
     """Return the raw rows of items with their cells, as the graph takes them."""
     schema, N = inputs.schema, len(items)
     values = np.array([item.numbers for item in items], dtype=np.float64).reshape(N, -1)
@@ -248,7 +248,7 @@ def description(trained: Trained) -> bytes:
         "model": trained.spec["name"],
         "steps": trained.spec["input"]["steps"],
     }
-    if isinstance(inputs, Table):
+    if isinstance(inputs, TableInputs):
         columns = []
         for column in trained.spec["input"]["columns"]:
             kind = column["kind"]
@@ -261,7 +261,7 @@ def description(trained: Trained) -> bytes:
             "columns": columns, "missing cells": list(inputs.missing),
             "features": list(inputs.features), "unseen category": "no feature of its column is set",
         }  # fmt: skip
-    elif isinstance(inputs, Images):
+    elif isinstance(inputs, ImageInputs):
         channels, size, _ = inputs.shape
         content["image"] = {"onnx": f"uint8 [N, {size}, {size}, {channels}]", "divided by": 255}
     content["outputs"] = {

@@ -10,7 +10,7 @@ from torch import Tensor
 from unseen.errors import UnseenError
 from unseen.results.formats import counted
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 from unseen.serving.labelled import Request, of_data_set, raw_items
 from unseen.serving.new_rows import Item, read, stacked
 
@@ -27,7 +27,7 @@ def real_rows(trained: Trained, check: Sequence[Path], data_dir: Path | None) ->
         data_dir: Where the files of the data set are.
     """
     inputs = trained.inputs
-    assert isinstance(inputs, Table)
+    assert isinstance(inputs, TableInputs)
     if check:
         batches = read(inputs, check, lenient=True)
         items = [item for batch in batches for item in batch if item.x is not None]

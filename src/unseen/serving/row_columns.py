@@ -10,14 +10,14 @@ from pathlib import Path
 from unseen.datasets.dialect import BROKEN, Dialect, dialect_like, open_text
 from unseen.datasets.sheet import cells_by_line
 from unseen.errors import UnseenError, nearest
-from unseen.serving.inputs import Inputs, Table
+from unseen.serving.inputs import Inputs, TableInputs
 from unseen.serving.parquet_rows import columns_and_rows, is_parquet
 
 #: How cells are written that were values before.
 PLAIN = Dialect(",", ".")
 
 
-def fitted(inputs: Table, path: Path) -> Table:
+def fitted(inputs: TableInputs, path: Path) -> TableInputs:
     """Return the inputs as this file is written: what it does not show is as in training."""
     if is_parquet(path):
         return replace(inputs, dialect=PLAIN)
@@ -30,7 +30,7 @@ def fitted(inputs: Table, path: Path) -> Table:
     return replace(inputs, dialect=dialect)
 
 
-def columns_of(inputs: Table, path: Path) -> list[str]:
+def columns_of(inputs: TableInputs, path: Path) -> list[str]:
     """Return the columns of a file of rows; none where it cannot be read, as its rows then say."""
     with suppress(UnseenError, UnicodeError, *BROKEN, csv.Error):
         if is_parquet(path):
@@ -52,7 +52,7 @@ def check_copies(inputs: Inputs, paths: Sequence[Path], names: Sequence[str]) ->
     """
     if not names:
         return
-    if not isinstance(inputs, Table):
+    if not isinstance(inputs, TableInputs):
         raise UnseenError("--keep copies columns of a csv file; this model takes images.")
     for path in paths:
         header = columns_of(inputs, path)

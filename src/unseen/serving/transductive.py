@@ -18,7 +18,7 @@ from unseen.results.formats import counted
 from unseen.serving import adapt
 from unseen.serving.adapt import TINY, Shift
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import Table
+from unseen.serving.inputs import TableInputs
 from unseen.serving.new_rows import Clock, stacked
 from unseen.serving.policy import Policy, policy_of
 from unseen.serving.predict import Line, Runtime, answers, marked
@@ -202,7 +202,7 @@ def check(
         site: The training site whose BatchNorm statistics were asked for.
         exported: Whether an export answers.
     """
-    table, numbers = isinstance(trained.inputs, Table), trained.classes is None
+    table, numbers = isinstance(trained.inputs, TableInputs), trained.classes is None
     if methods and trained.masks:
         raise UnseenError("--adapt is not for masks.", remedy="Leave it out.")
     if "prior" in methods and numbers:
@@ -272,7 +272,7 @@ def predict_adapted(
             remedy="Leave out --adapt, or gather more rows of the site.",
         )
     with clock.phase("adapting"):
-        if "inputs" in methods and isinstance(trained.inputs, Table):
+        if "inputs" in methods and isinstance(trained.inputs, TableInputs):
             rows = [i.numbers for items in parts for i in items if i.x is not None]
             own = adapt.normalised(trained.inputs, torch.tensor(rows, dtype=torch.float64))
             x = iter(own.encode(rows))

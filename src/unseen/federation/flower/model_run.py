@@ -40,7 +40,7 @@ from unseen.results.records import AFTER, Job, to_line
 from unseen.results.selection import beaten, value
 from unseen.results.study_folder import JobFolder
 from unseen.serving import directory
-from unseen.serving.decisions import KEY, OF, told_of
+from unseen.serving.decisions import KEY, OF, disclosures
 from unseen.serving.description import ROLES, described
 from unseen.serving.fit import site_rows, write_pages
 from unseen.serving.one_model import RECORDS, check_buffers, one_job, trained_job, write_model
@@ -241,7 +241,7 @@ def _measured(finished: Finished, spec: dict[str, Any]) -> None:
             "evidence": {**about, "of": OF["validation"]}, "thresholds": Counts(total).to_json(),
         }  # fmt: skip
     classes = len(spec["classes"]) if spec["classes"] is not None else None
-    words = ["its metrics of the model, with intervals", *told_of(spec.get(KEY, {}), classes)]
+    words = ["its metrics of the model, with intervals", *disclosures(spec.get(KEY, {}), classes)]
     spec["left the sites"]["what"] += words
     account(finished, terms.MEASURE, questions)
 

@@ -26,7 +26,7 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.site_backend import MESSAGES, Sites, placed
 from unseen.federation.flower.site_messages import Link
-from unseen.federation.flower.site_plan import hollow, named, planned_study, stated
+from unseen.federation.flower.site_plan import named, placeholders, planned_study, stated
 from unseen.federation.flower.terms import PROTOCOL, Facts, Terms
 from unseen.federation.policy.proposals import SIGNATURE, federated, settings_of
 from unseen.results import study_file
@@ -114,7 +114,7 @@ class Session:
         if totals is not None:
             sums = totals.of_ranges(columns) if columns is not None else _sums(sites, totals, task)
             sites = replace(sites, statistics=sums)
-        return sites, hollow(task, terms, sites.statistics, setting)
+        return sites, placeholders(task, terms, sites.statistics, setting)
 
     def trial(self, setting: Setting) -> dict[str, Any]:
         """Return what messages say of a setting that is not the study's own."""

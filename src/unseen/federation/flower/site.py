@@ -23,7 +23,7 @@ from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.federation.flower.terms import Refused
 from unseen.federation.kit import ACCOUNT, START
-from unseen.federation.policy.site_policy import Policy
+from unseen.federation.policy.site_policy import SitePolicy
 from unseen.spec.study import StudySpec
 from unseen.study.setting import digest_of
 
@@ -56,7 +56,7 @@ class Site:
     role: str = "train"
     kit: Path | None = None
     federation: str = ""
-    policy: Policy = field(default_factory=Policy)
+    policy: SitePolicy = field(default_factory=SitePolicy)
 
     def __post_init__(self) -> None:
         choice("role", self.role, ROLES)
@@ -91,7 +91,7 @@ class Site:
         for key in ("name", "data"):
             if not isinstance(settings.get(key), str):
                 raise UnseenError(f'{file} must say {key} = "..."; found {settings.get(key)!r}.')
-        policy = Policy.read(folder)
+        policy = SitePolicy.read(folder)
         changes: dict[str, Any] = {"code": (*policy.code, *settings.get("allow", ()))}
         if settings.get("insecure"):  # a trial in plaintext, where nobody has a key
             changes["signed"] = False

@@ -28,7 +28,7 @@ from unseen.study.runtime import composed
 from unseen.study.setting import Setting, initial_weights
 
 
-def hollow(task: Task, terms: Terms, sums: Tensor | None, setting: Setting) -> Prepared:
+def placeholders(task: Task, terms: Terms, sums: Tensor | None, setting: Setting) -> Prepared:
     """Return a task's clients without data: names, and two empty examples to look at shapes.
 
     Args:

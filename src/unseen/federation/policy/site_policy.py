@@ -93,7 +93,7 @@ class Methods(Settings):
     extras: bool = True
 
 
-class Policy(Settings):
+class SitePolicy(Settings):
     """What a site allows, see docs/site-policy.md.
 
     Attributes:

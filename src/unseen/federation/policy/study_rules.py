@@ -10,7 +10,7 @@ from unseen.core import Method
 from unseen.datasets import heart
 from unseen.datasets.sheet import names_of
 from unseen.expression import fold, nested, parse
-from unseen.federation.policy.site_policy import CHANNELS, SIGHTS, Policy
+from unseen.federation.policy.site_policy import CHANNELS, SIGHTS, SitePolicy
 from unseen.methods.compose import METHODS, MODIFIERS
 from unseen.methods.compose import method as compose
 from unseen.privacy.dp import read as read_noise
@@ -24,7 +24,7 @@ class Breach(NamedTuple):
     why: str
 
 
-Check = Callable[[Policy, StudySpec], Iterator[str]]
+Check = Callable[[SitePolicy, StudySpec], Iterator[str]]
 
 
 def expressions(study: StudySpec) -> list[str]:
@@ -54,7 +54,7 @@ def columns_of(expression: str) -> list[tuple[str, str]]:
     return uses
 
 
-def _code(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _code(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     """Yield the parts outside unseen that the site has not allowed."""
     for expression in expressions(study):
         for call in nested(expression):
@@ -62,7 +62,7 @@ def _code(policy: Policy, study: StudySpec) -> Iterator[str]:
                 yield f"the study names {call.name!r}, which is not a part of unseen"
 
 
-def _files(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _files(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     """Yield the paths that lead out of the data's folder."""
     for expression in expressions(study):
         for call in nested(expression):
@@ -72,13 +72,13 @@ def _files(policy: Policy, study: StudySpec) -> Iterator[str]:
                     yield f"{what}; a study names paths below it"
 
 
-def _datasets(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _datasets(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     name = parse(study.dataset)[0].name
     if policy.datasets is not None and name not in policy.datasets:
         yield f"the data set is {name!r}, and allowed are {_listed(policy.datasets)}"
 
 
-def _columns(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _columns(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     columns = columns_of(study.dataset)
     if policy.columns is None:
         if policy.approval == "auto" and columns:
@@ -102,7 +102,7 @@ def parts_of(expression: str) -> set[str]:
     return {name for name in names if name in parts or ":" in name}
 
 
-def _methods(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _methods(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     for text in study.methods:
         rules = policy.methods
         if rules.names and (others := parts_of(text) - set(rules.names)):
@@ -110,7 +110,7 @@ def _methods(policy: Policy, study: StudySpec) -> Iterator[str]:
         yield from method_breaches(policy, compose(text))
 
 
-def method_breaches(policy: Policy, method: Method) -> Iterator[str]:
+def method_breaches(policy: SitePolicy, method: Method) -> Iterator[str]:
     """Yield what a method shows of a site beyond what its policy allows.
 
     Args:
@@ -131,39 +131,39 @@ def sight_of(method: Method) -> str:
     return max(sights, key=SIGHTS.index, default=SIGHTS[0])
 
 
-def _channel(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _channel(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if CHANNELS.index(study.privacy.kind) < CHANNELS.index(policy.least.channel):
         least = f"{policy.least.channel} is the least"
         yield f"the channel is {study.privacy.kind}, in which the server reads more; {least}"
 
 
-def _blind(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _blind(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if policy.least.blind and study.privacy.server != "blind":
         yield "the server would hold the model, and must be blind"
 
 
-def _batch_size(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _batch_size(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if (size := study.training.batch_size) < policy.least.batch_size:
         yield f"a step is of {size} examples, and {policy.least.batch_size} are the least"
 
 
-def _steps(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _steps(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if (steps := study.training.steps) is not None and steps < policy.least.steps:
         yield f"a reply is of {steps} steps, and {policy.least.steps} are the least"
 
 
-def _examples(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _examples(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     recipe, least = study.training, policy.least.examples
     if recipe.steps is not None and (count := recipe.steps * recipe.batch_size) < least:
         yield f"a reply is made of {count} examples, and {least} are the least"
 
 
-def _rounds(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _rounds(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if study.rounds > policy.most.rounds:
         yield f"it has {study.rounds} rounds, and {policy.most.rounds} are the most"
 
 
-def _noise(policy: Policy, study: StudySpec) -> Iterator[str]:
+def _noise(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     least = policy.least.noise
     if not least and policy.most.epsilon is None:
         return
@@ -184,7 +184,7 @@ RULES: Mapping[str, Check] = {
 }  # fmt: skip
 
 
-def breaches(policy: Policy, study: StudySpec) -> Iterator[Breach]:
+def breaches(policy: SitePolicy, study: StudySpec) -> Iterator[Breach]:
     """Yield every rule that a study breaks, those apart that need the data or a question.
 
     Args:
