@@ -48,18 +48,23 @@ class Diverging(InProcess):
         ("fedavg", Training(SGD(0.05, momentum=0.9), batch_size=8, keep_optimiser=True)),
         ("fedavg", Training(SGD(0.05), batch_size=8, buffers="local")),
         ("fedbn", PLAIN),
+        ("gperxan", PLAIN),
         ("csac(local='latest')", PLAIN),
     ],
 )
 def test_one_bad_round_costs_a_client_that_round_alone(expression: str, training: Training) -> None:
-    of_images = training.buffers == "local" or expression.startswith(("fedbn", "csac"))
+    of_images = training.buffers == "local" or expression.startswith(("fedbn", "gperxan", "csac"))
     clients = images(4) if of_images else federation(4)
     plan, names = blueprint(clients, "bn-cnn" if of_images else "mlp"), sorted(clients)
     chosen, model = completed(method(expression, training), plan)
-    backend = Diverging(model, clients)
-    state, outcomes = play(
-        chosen, start(chosen, model, names, 0), backend, names, 4, on_bad_reply="drop"
-    )
-    out = {outcome.turn.round: set(outcome.dropped) for outcome in outcomes if outcome.dropped}
-    assert out == {1: {names[0]}}
+    backend, state = Diverging(model, clients), start(chosen, model, names, 0)
+    state, _ = play(chosen, state, backend, names, 1, on_bad_reply="drop")
+    before = dict(backend.memories.before(names[0], (1, 0)))
+    state, outcomes = play(chosen, state, backend, names, 2, on_bad_reply="drop")
+    assert {name for outcome in outcomes for name in outcome.dropped} == {names[0]}
+    after = backend.memories.before(names[0], (2, 0))
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    state, outcomes = play(chosen, state, backend, names, 4, on_bad_reply="drop")
+    assert not any(outcome.dropped for outcome in outcomes)
     assert all(bool(torch.isfinite(entry).all()) for entry in state.inbox.values())

@@ -17,7 +17,6 @@ from unseen.core.optimiser import SGD
 from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop, Curvature
 from unseen.gradient.fedcurv import WithFisher
 from unseen.local.train import batches
 from unseen.models import build
@@ -160,27 +159,6 @@ def test_the_fisher_of_a_net_is_taken_in_evaluation_mode_and_leaves_it_as_it_was
         assert int(memory["fedcurv.round"]) == 0
     with pytest.raises(UnseenError, match=r"'conv1' \(Conv2d\).*chunk=16"):
         WithFisher(still, CrossEntropy(), "example")(model, {}, client, {}, TURN)
-
-
-def test_a_client_whose_reply_was_not_finite_takes_nothing_off_the_sums():
-    """Its reply was left out, so its part is in no sum, and its NaN must not come back."""
-    client, model = regressions(1)["site-a"], Model(line())
-
-    def diverge(model, inbox, client, memory, turn):
-        model.vector.fill_(torch.nan)
-        return Reply(), memory
-
-    _, memory = WithFisher(diverge, SquaredError())(model, {}, client, {}, TURN)
-    model = Model(line())
-    zeros, ones = torch.zeros_like(model.vector), torch.ones_like(model.vector)
-    inbox = {"model": model.vector.clone(), "fisher": ones, "anchor": zeros}
-    turn = replace(TURN, round=1)
-    with Curvature(Backprop(SquaredError()), 0.5).open(model, inbox, client, memory, turn) as step:
-        step(*client.train.batch(slice(None)))
-    pulled = model.gradient.clone()
-    with Backprop(SquaredError()).open(model, inbox, client, {}, turn) as step:
-        step(*client.train.batch(slice(None)))
-    torch.testing.assert_close(pulled - model.gradient, model.vector, rtol=1e-12, atol=1e-14)
 
 
 def test_wrong_options_are_named():

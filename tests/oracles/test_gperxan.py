@@ -192,17 +192,6 @@ def lost(model, inbox, client, memory, turn):
     return Reply(), memory
 
 
-def test_a_client_that_diverged_keeps_the_norms_it_had():
-    model, client, turn = Model(assembled(net())), data()["site-a"], Turn(0, 0, 1)
-    inbox = {"model": model.vector.clone(), "buffers": model.buffers.clone()}
-    _, memory = OwnNorms(still)(model, inbox, client, {}, turn)
-    assert memory[WEIGHTS].numel() == 2 * (16 + 32) and memory[STATISTICS].numel() == 2 * (16 + 32)
-    _, after = OwnNorms(lost)(model, inbox, client, memory, turn)
-    assert torch.equal(after[WEIGHTS], memory[WEIGHTS])
-    _, first = OwnNorms(lost)(model, inbox, client, {}, turn)
-    assert WEIGHTS not in first
-
-
 def test_an_added_part_finds_the_received_model_under_the_clients_own_norms():
     seen = {}
 
