@@ -186,12 +186,6 @@ def still(model, inbox, client, memory, turn):
     return Reply(), memory
 
 
-def lost(model, inbox, client, memory, turn):
-    """A local that diverges."""
-    model.vector.fill_(torch.nan)
-    return Reply(), memory
-
-
 def test_an_added_part_finds_the_received_model_under_the_clients_own_norms():
     seen = {}
 
