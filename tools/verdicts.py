@@ -25,7 +25,7 @@ from scipy.stats import t as student
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError, choice
 from unseen.results import records
-from unseen.results.comparison import holm, t_test, wilcoxon
+from unseen.results.comparison import agree, holm, t_test, wilcoxon
 from unseen.results.fairness import of_sources
 from unseen.results.formats import decimals, scale_of
 from unseen.results.records import Job, Record
@@ -285,7 +285,9 @@ def chosen_test(found: Units, tests: int) -> str | None:
 
 def p_of(found: Units, test: str) -> float:
     """The two-sided p, uncorrected."""
-    p = wilcoxon(found.values) if test == "wilcoxon" else t_test(found.values)
+    if test == "wilcoxon":
+        return wilcoxon(found.values) if agree(found.values) else 1.0
+    p = t_test(found.values)
     assert p is not None, "units are enough, so there are two"
     return p
 

@@ -88,6 +88,6 @@ def test_a_loss_of_the_received_model_is_not_one_uphill_of_it() -> None:
         assert float(said) == pytest.approx(float(loss), rel=1e-5)
 
 
-def test_a_sites_own_bias_is_no_part_of_the_step_uphill() -> None:
+def test_a_sites_own_bias_does_not_go_with_a_step_uphill() -> None:
     with pytest.raises(UnseenError, match="begins uphill of the server's model"):
         method("fedgloss+intercepts")

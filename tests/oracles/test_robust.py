@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.errors import Incompatible
 from unseen.methods.base import trained
+from unseen.methods.compose import METHODS
 from unseen.models import build
 
 COUNTS = [1, 2, 3, 4, 5, 8, 13, 20]
@@ -213,3 +215,12 @@ def test_no_plain_mean_stands_beside_a_rule_that_outvotes(expression: str) -> No
 def test_a_client_that_is_refused_for_its_length_gives_no_statistics() -> None:
     slots = trained(method("fedavg+bounded(longer='refuse')")).slots
     assert slots["buffers"].like == "model"
+
+
+def test_a_method_of_ones_own_whose_exchanges_have_other_names_is_composed(monkeypatch) -> None:
+    def own(training: Training):
+        whole = method("fedavg", training)
+        return replace(whole, exchanges=tuple(replace(e, name="mine") for e in whole.exchanges))
+
+    monkeypatch.setitem(METHODS, "own", own)
+    assert [exchange.name for exchange in method("own").exchanges] == ["mine"]

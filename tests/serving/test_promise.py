@@ -37,3 +37,10 @@ def test_so_is_what_models_without_a_site_had_there() -> None:
     assert broken_promise(spec(0.7), Evidence("left-out", both, labels)) == ""
     assert "66.7" in broken_promise(spec(0.6), Evidence("left-out", both, labels))
     assert broken_promise(spec(0.6) | {"metric": "worst accuracy@age"}, None) == ""
+
+
+def test_a_metric_without_a_value_at_sites_left_out_promises_nothing() -> None:
+    one_class = Evidence("left-out", {"a": torch.zeros(3, 2)}, {"a": torch.zeros(3).long()})
+    content = spec(0.5) | {"metric": "auroc"}
+    results = [{"site": "a", "role": "validation split", "metrics": {"auroc": [0.4, 0.0, 1.0]}}]
+    assert broken_promise(content | {"results": results}, one_class) == ""

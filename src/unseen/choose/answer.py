@@ -203,8 +203,9 @@ def row(
     for other in (BASE, ALONE, CONSTANT):
         if other in figures and other != name:
             better = chance([trials.sign * d for d in rounded(figures[name], figures[other])])
-            against |= {} if better is None else {other: better}
-    # What looks at no input has the figure that it has: equal ones are no luck of few rows.
+            if better is not None:
+                against[other] = better
+    # Equal figures of an answer that looks at no input are exact, not due to few rows.
     expected = expect(figures[name], level, None if name == CONSTANT else bounds)
     return Row(name, expected, (worst, own[worst]), against, p, trial.best, trial.sees,
                trial.upload, trial.seconds)  # fmt: skip

@@ -49,8 +49,8 @@ def expect(
     Args:
         figures: One figure for each site, at a model that was trained without it [K].
         level: The share of new sites inside.
-        bounds: What a figure cannot leave, as 0 and 1; they are the interval where all figures
-            are equal.
+        bounds: What a figure cannot leave, as 0 and 1; those that are finite are the ends where
+            all figures are equal.
 
     Raises:
         UnseenError: If there are fewer than two sites.
@@ -78,7 +78,7 @@ def expect(
     if bounds is not None:
         low, high = max(low, bounds[0]), min(high, bounds[1])
         if not spread:  # equal figures, of few rows, do not say how far apart sites are
-            low, high = bounds
+            low, high = (b if math.isfinite(b) else mean for b in bounds)
     return Expectation(mean, spread, low, high, mean_low, mean_high, K)
 
 

@@ -29,8 +29,8 @@ def glm(
     site k, so that the fit is the one of the pooled rows: with the same penalty scikit-learn's
     `LogisticRegression(C=1/ridge)` and `Ridge(alpha=ridge)`. Intercepts are not penalised. A few
     exchanges are enough, whatever the study's `rounds`; the study's network, optimiser and weights
-    have no effect. It is evaluated after its last step alone, since a Newton's step on the way is
-    no fit. The sums go under masks and encryption.
+    have no effect. It is evaluated after its last step alone, since the steps before it do not fit
+    the rows yet. The sums go under masks and encryption.
 
     Args:
         training: The recipe.

@@ -55,7 +55,7 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
         why = "does not train a network of its own."
         raise incompatible(method, "intercepts", why, "Put the modifier on its members.")
     if any(isinstance(part, Ahead) for part in layers(trained(method).local)):
-        why = "begins uphill of the server's model, of which a site's own bias is no part."
+        why = "begins uphill of the server's model, which does not include a site's own bias."
         raise incompatible(method, "intercepts", why, "Take feddyn+intercepts.")
     if not isinstance(local_training(method), Train):
         raise Incompatible(

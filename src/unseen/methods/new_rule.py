@@ -79,12 +79,11 @@ def check_outvoting(method: Method, name: str) -> None:
         method: Any method.
         name: What it is called in the message.
     """
-    slot = trained(method).slots.get("model")
-    if slot is None or slot.combine is None or not slot.combine.outvotes:
-        return
-    rows = (pair for exchange in method.exchanges for pair in exchange.row_slots.items())
+    rows = [pair for exchange in method.exchanges for pair in exchange.row_slots.items()]
+    of_model = [one.combine for row, one in rows if row == "model" and one.combine is not None]
     beside = [one.combine for row, one in rows if row not in ("model", "buffers")]
-    if any(isinstance(rule, Weighted) for rule in beside):
+    outvotes = any(rule.outvotes for rule in of_model)
+    if outvotes and any(isinstance(rule, Weighted) for rule in beside):
         raise Incompatible(
             name,
             "wrong clients, whom the rule outvotes, would get in again by what is averaged beside "

@@ -51,8 +51,8 @@ def wilcoxon(differences: Sequence[float]) -> float:
 def agree(differences: Sequence[float]) -> bool:
     """Return whether the ranks of Wilcoxon's test lean to the side of the mean.
 
-    Where they do not (a little worse at most sites, and far better at one), the test says nothing
-    of the mean, and its p is none of a method's that has the better mean.
+    Where they do not (a little worse at most sites, and far better at one), the test does not
+    support the method with the better mean.
 
     Example:
         >>> agree([0.1, 0.2, 0.3]), agree([-0.01, -0.02, -0.03, 0.9])

@@ -164,13 +164,15 @@ def by_group(
         )
     outputs = torch.cat([a.outputs for a in answers.values()])
     y = torch.cat([a.y for a in answers.values()])
+    pairs = [m for m in metrics if m in OF_PAIRS] if len(answers) > 1 else []
     rows, values = [], dict[str, dict[str, Measured]]()
     for level in levels:
         mask = torch.tensor([cell == level for cell in cells])
-        values[level] = measured(outputs[mask], y[mask], metrics, policy)
+        together = measured(outputs[mask], y[mask], [m for m in metrics if m not in pairs], policy)
         parts = [_rows(a, [cell == level for cell in a.groups[column]]) for a in answers.values()]
-        for metric in OF_PAIRS.intersection(metrics) if len(answers) > 1 else ():
-            values[level][metric] = _mean_at_sites(parts, metric, policy)
+        values[level] = {
+            m: _mean_at_sites(parts, m, policy) if m in pairs else together[m] for m in metrics
+        }
         texts = (m.text("accuracy" in n) for n, m in values[level].items())
         rows.append((level or "(empty)", str(int(mask.sum())), *texts))
     ordered = over_sites(values).items()
@@ -178,7 +180,7 @@ def by_group(
     note = "worst: " + "; ".join(
         f"{metric} {level or '(empty)'}" for metric, level in worst.items()
     )
-    if len(answers) > 1 and (pairs := [m for m in metrics if m in OF_PAIRS]):
+    if pairs:
         note += f"; {', '.join(pairs)}: mean over sites"
     header = (column, "rows", *metrics)
     return Breakdown(f"By {column}", header, tuple(rows), note), worst
