@@ -141,7 +141,7 @@ def check_all(part: object, values: Mapping[str, object], form: str = "{}") -> N
     Args:
         part: The class or function.
         values: By name; those without an annotation pass.
-        form: What messages call a value, its name instead of {}.
+        form: What messages call a value, with {} for its name.
     """
     for name, annotation in limits(part):
         if name in values:

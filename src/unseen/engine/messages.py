@@ -133,7 +133,7 @@ def from_inbox(inbox: Inbox) -> dict[str, Value]:
 
 
 def to_inbox(parcel: Parcel, device: torch.device) -> dict[str, Tensor]:
-    """Return the inbox that a parcel holds; texts instead of entries are passed over."""
+    """Return the inbox that a parcel holds, without the entries that are texts."""
     return {name: value.to(device) for name, value in named(parcel, INBOX, Tensor).items()}
 
 

@@ -18,7 +18,7 @@ SUMS = {
 
 
 def renew(out: Path, name: str, days: int | None = None, now: datetime | None = None) -> list[Path]:
-    """Make new keys instead of old ones.
+    """Replace old keys by new ones.
 
     Args:
         out: Folder of the kits.
