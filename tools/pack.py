@@ -4,10 +4,11 @@
     python tools/pack.py --unpack docs/results/methods-digits/records.json.xz results/again
 
 What is left of a job are its evaluations at the rounds that source-validation, ood-validation,
-target-oracle or `last` choose by any of the study's metrics or by the loss, the clients' gaps in
-the last rounds, and their local models' evaluations at the target in the first round and the last.
-Tables and verdicts by these rules are the same as from all records; curves, weights and what left
-each site need the whole records, which the study's command makes again.
+target-oracle or `last` choose by any of the study's metrics or by the loss, the first ones where
+these are too few to tell whether the loss still fell, the clients' gaps in the last rounds, and
+their local models' evaluations at the target in the first round and the last. Tables and verdicts
+by these rules are the same as from all records; curves, weights and what left each site need the
+whole records, which the study's command makes again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
 from unseen.results import records
+from unseen.results.ends import FEWEST
 from unseen.results.metric_name import main_metric
 from unseen.results.records import Record
 from unseen.results.selection import SELECTIONS, select
@@ -80,7 +82,8 @@ def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
         for rule in (*SELECTIONS, *FIRST):
             with suppress(UnseenError):  # no such domain, or no target
                 chosen.add(select(rule, source, target, metric))
-    return chosen
+    others = sorted({record["round"] for record in source} - chosen)
+    return chosen.union(others[: max(0, FEWEST - len(chosen))])
 
 
 def local_models(folder: Path) -> Iterator[Record]:

@@ -49,6 +49,23 @@ def test_tables_of_packed_records_are_those_of_all(tool, tmp_path: Path, selecti
         assert same.table(metric, selection).to_markdown() == expected
 
 
+def test_notes_of_how_training_ended_survive_packing(tool, tmp_path: Path) -> None:
+    whole, packed, again = tmp_path / "whole", tmp_path / "records.json.xz", tmp_path / "again"
+    study = Study(
+        dataset="rotated-digits",
+        methods=["fedavg"],
+        targets=["0"],
+        seeds=1,
+        rounds=5,
+        training={"optimiser": "sgd(lr=0.01)"},  # so slow that each round is better than the last
+    )
+    expected = study.run(out=whole).table().to_markdown()
+    assert "still falling" in expected
+    tool.pack(whole, packed)
+    tool.unpack(packed, again)
+    assert study.run(out=again).table().to_markdown() == expected
+
+
 def test_local_models_at_the_target_stay_at_both_ends(tool, tmp_path: Path) -> None:
     whole, packed, again = tmp_path / "whole", tmp_path / "records.json.xz", tmp_path / "again"
     settings = {"methods": ["fedavg"], "targets": ["0"], "seeds": 1, "rounds": 4}
