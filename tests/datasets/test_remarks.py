@@ -153,3 +153,26 @@ def test_nan_among_words_is_no_number_and_is_named(tmp_path: Path) -> None:
     assert data.schema is not None and data.schema.categories["name"] == ("ann", "bob", "nan")
     plain = load(CALL.format(", missing=['nan']"), tmp_path)
     assert plain.schema is not None and plain.schema.categories["name"] == ("ann", "bob")
+
+
+@pytest.mark.parametrize("form", ["{} kg", "{}%", "-{}.5 °C"])
+def test_a_unit_behind_every_number_is_remarked_upon(tmp_path: Path, form: str) -> None:
+    write(tmp_path, "weight", [form.format(60 + i % 20) for i in range(60)])
+    unit = form.replace("{}", "").removeprefix("-").removeprefix(".5").strip()
+    (note,) = notes(tmp_path)
+    assert f"'weight' has {unit!r} behind the number in every cell" in note
+    assert (
+        remark(tmp_path, "weight")
+        == f"{unit!r} behind each number: write it into the column's name"
+    )
+    write(tmp_path, "weight", [form.format(60 + i) for i in range(60)])
+    with pytest.raises(UnseenError, match=f"write {unit!r} of 'weight' into the column's name"):
+        notes(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["{} kg", "ward {}", "40-{}", "12:{}", "{}"])
+def test_cells_of_two_units_or_none_are_not(tmp_path: Path, form: str) -> None:
+    cells = [form.format(30 + i % 20) for i in range(60)]
+    write(tmp_path, "weight", [*cells[1:], "150 lb"] if form == "{} kg" else cells)
+    assert not any("behind" in note for note in notes(tmp_path))
+    assert "behind" not in remark(tmp_path, "weight")

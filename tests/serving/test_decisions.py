@@ -20,7 +20,14 @@ from unseen.errors import UnseenError
 from unseen.exact.conformal import pool
 from unseen.models.mixture import Mixture
 from unseen.serving.answer_curves import net_benefit
-from unseen.serving.breakdown import Answers, by_class, by_group, held_by, over_sites
+from unseen.serving.breakdown import (
+    Answers,
+    by_class,
+    by_group,
+    held_by,
+    held_of_class,
+    over_sites,
+)
 from unseen.serving.decisions import Decisions, last_layer
 from unseen.serving.directory import Trained, read
 from unseen.serving.fit import study_of, train
@@ -110,7 +117,9 @@ def test_an_evaluation_in_detail(calibrated: Trained, tmp_path: Path, unseen: Co
     )  # fmt: skip
     found = json.loads(ran.out)
     tables = {t["title"]: t["rows"] for t in found["tables"]}
-    assert set(tables) == {"Over sites", "Classes", "Confusion matrix", "By drug", "Coverage"}
+    assert set(tables) == {
+        "Over sites", "Classes", "Confusion matrix", "By drug", "Coverage", "Coverage of classes",
+    }  # fmt: skip
     outputs, y = labelled(calibrated, table)
     matrix = sk.confusion_matrix(y, outputs.argmax(1))
     own = [[int(row["no"]), int(row["yes"])] for row in tables["Confusion matrix"]]
@@ -205,6 +214,17 @@ def test_the_width_of_an_interval_is_twice_its_reach() -> None:
     answers = {"a": Answers(torch.zeros(2, 1), torch.tensor([0.1, 9.0]), {})}
     first = held_by(answers, policy).rows[0]
     assert first == ("a", "0.500", f"{2 * scores.quantile(0.7):.4g}")
+
+
+def test_a_rare_class_that_no_set_holds_is_shown() -> None:
+    # Three sites at which the likely class is right leave a set of this one class to a new site.
+    scores = pool({n: torch.full((4,), 0.1) for n in "abc"})
+    policy = Policy(("paid", "late"), coverage=0.7, decisions=Decisions(scores=scores))
+    outputs, y = torch.tensor([[4.0, 0.0]]).repeat(10, 1), torch.tensor([0] * 9 + [1])
+    answers = {n: Answers(outputs, y, {}) for n in "uv"}
+    assert [row[1] for row in held_by(answers, policy).rows] == ["0.900", "0.900", "0.900"]
+    rows = held_of_class(answers, ("paid", "late"), policy).rows
+    assert rows == (("paid", "18", "1.000"), ("late", "2", "0.000"))
 
 
 def test_the_worst_site_has_the_largest_loss_and_the_smallest_accuracy() -> None:

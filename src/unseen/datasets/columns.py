@@ -12,7 +12,7 @@ from unseen.datasets.dialect import OtherEncoding
 from unseen.datasets.hashing import looks_like_text
 from unseen.datasets.hashing import words as count_words
 from unseen.datasets.identifiers import MANY, WORDS, identifier, suspects, unit, words
-from unseen.datasets.remarks import constant, dates, many_levels
+from unseen.datasets.remarks import constant, dates, many_levels, measured_in
 from unseen.datasets.sheet import Sheet, coded, read
 
 #: Sites up to which each is named; beyond, the range over all is said.
@@ -174,6 +174,8 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
         return f"repeats: unit={name!r}?" + (" else drop it" if suspect else "")
     if kind != "numeric" and dates(sheet, name):
         return f"looks like dates: drop=[{name!r}], or a number of days?"
+    if kind != "numeric" and (measure := measured_in(sheet, name)):
+        return f"{measure!r} behind each number: write it into the column's name"
     if suspect:
         return f"{suspect}: {'text' if looks_like_text(sheet, name) else 'drop'}=[{name!r}]?"
     if constant(sheet, name):

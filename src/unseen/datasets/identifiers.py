@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from unseen.datasets.dialect import almost, number, ungrouped
 from unseen.datasets.hashing import looks_like_text
-from unseen.datasets.remarks import dates
+from unseen.datasets.remarks import dates, measured_in
 from unseen.datasets.sheet import Sheet
 from unseen.errors import UnseenError
 
@@ -123,6 +123,8 @@ def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
     if days := [name for name in reasons if dates(sheet, name)]:
         listed_days = " and ".join(map(repr, days))
         hint += f" Make a number of the dates in {listed_days}, such as days since one."
+    if measures := [f"{m!r} of {n!r}" for n in reasons if (m := measured_in(sheet, n))]:
+        hint += f" To have numbers, write {' and '.join(measures)} into the column's name alone."
     if texts := [n for n in reasons if n not in days and looks_like_text(sheet, n)]:
         hint += f" To have as features by their words: text={texts!r}."
     raise UnseenError(

@@ -14,6 +14,10 @@ _DATE = re.compile(
     r"(?:[T ]+\d{1,2}:\d\d.*)?",
     re.ASCII,
 )
+#: A number and what it is measured in: 75.5 kg, 45%, -3 °C.
+_MEASURED = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*([^\d\s.,+-](?:.*\D)?)", re.ASCII)
+#: Different values from which a column of such cells is one of numbers, and not of a few doses.
+MEASURED = 10
 #: The share of a column's values that are dates, where it is one of dates.
 SHARE = 0.9
 
@@ -32,6 +36,15 @@ def is_date(cell: str) -> bool:
         [True, True, True, False]
     """
     return _DATE.fullmatch(cell) is not None
+
+
+def measured_in(sheet: Sheet, name: str) -> str | None:
+    """Return the text behind the number in each of a column's cells, such as kg, or None."""
+    values = {*sheet.present(name)}
+    if len(values) < MEASURED:
+        return None
+    units = {match[1] if (match := _MEASURED.fullmatch(value)) else None for value in values}
+    return units.pop() if len(units) == 1 else None
 
 
 def many_levels(sheet: Sheet, name: str) -> str | None:
@@ -115,6 +128,11 @@ def of_categories(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
                 f"the column {name!r} looks like dates: each becomes a category, which a new site "
                 f"will not have; write drop={[name]!r}, or make a number of it, such as days since "
                 "a date"
+            )
+        elif measure := measured_in(sheet, name):
+            notes[name] = (
+                f"the column {name!r} has {measure!r} behind the number in every cell: each value "
+                "becomes a category; write it into the column's name to have numbers"
             )
         elif many := many_levels(sheet, name):
             notes[name] = (

@@ -26,6 +26,7 @@ from unseen.serving.breakdown import (
     by_group,
     confusion_table,
     held_by,
+    held_of_class,
     sites_table,
     to_json,
 )
@@ -224,6 +225,8 @@ def _tables(
         yield by_group(answers, column, metrics, policy)[0]
     if policy.coverage is not None:
         yield held_by(answers, policy)
+        if policy.classes is not None:
+            yield held_of_class(answers, policy.classes, policy)
     if policy.least is not None:
         yield answered_table(answers, policy)
 
