@@ -428,8 +428,8 @@ def test_a_warning_is_one_line_without_its_origin(
     )  # fmt: skip
     assert ran.code == 0, ran.err
     (line,) = ran.err.strip().splitlines()
-    assert line.startswith("warning: client 'west'")
-    assert "class 0 only" in line
+    assert line.startswith("warning: clients with examples of one class only")
+    assert line.endswith("undefined: 'west' (0)")
 
 
 @pytest.mark.parametrize(

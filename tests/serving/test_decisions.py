@@ -24,8 +24,8 @@ from unseen.serving.breakdown import (
     Answers,
     by_class,
     by_group,
+    coverage_by_class,
     held_by,
-    held_of_class,
     over_sites,
 )
 from unseen.serving.decisions import Decisions, last_layer
@@ -223,7 +223,7 @@ def test_a_rare_class_that_no_set_holds_is_shown() -> None:
     outputs, y = torch.tensor([[4.0, 0.0]]).repeat(10, 1), torch.tensor([0] * 9 + [1])
     answers = {n: Answers(outputs, y, {}) for n in "uv"}
     assert [row[1] for row in held_by(answers, policy).rows] == ["0.900", "0.900", "0.900"]
-    rows = held_of_class(answers, ("paid", "late"), policy).rows
+    rows = coverage_by_class(answers, ("paid", "late"), policy).rows
     assert rows == (("paid", "18", "1.000"), ("late", "2", "0.000"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from unseen.spec.holdout import Task
 from unseen.study import Study
 from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import check_clients, check_model
+from unseen.study.doubts import Doubt, doubts_of, sentences
 from unseen.study.prepare import Prepared, prepare, statistics
 
 TASK = Task("c", ("a", "b"), ("c",))
@@ -284,9 +284,10 @@ def test_a_source_of_one_example_cannot_be_split() -> None:
 
 def test_a_batch_larger_than_a_clients_training_split() -> None:
     split = Split(torch.zeros(9, 1), torch.arange(9) % 2)
-    assert check_clients(ready(split), Study(training={"batch_size": 9}), TASK) == []
-    (warning,) = check_clients(ready(split), Study(training={"batch_size": 10}), TASK)
-    assert warning.startswith("client 'a' has 9 training examples, fewer than a batch of 10")
+    assert not list(doubts_of(ready(split), Study(training={"batch_size": 9})))
+    (sentence,) = sentences(doubts_of(ready(split), Study(training={"batch_size": 10})))
+    assert sentence.startswith("clients with fewer training examples than a batch of 10")
+    assert sentence.endswith("one step: 'a' (9)")
     with pytest.raises(UnseenError) as caught:
         training = {"batch_size": 10, "drop_last": True}
         check_clients(ready(split), Study(training=training), TASK)
@@ -297,15 +298,21 @@ def test_a_batch_larger_than_a_clients_training_split() -> None:
 def test_one_class_is_a_warning() -> None:
     both = Split(torch.zeros(4, 1), torch.tensor([0, 1, 1, 1]))
     study = Study(training={"batch_size": 2})
-    assert check_clients(ready(both), study, TASK) == []
+    assert not list(doubts_of(ready(both), study))
     one = Split(torch.zeros(4, 1), torch.ones(4, dtype=torch.int64))
-    (warning,) = check_clients(ready(one), study, TASK)
-    for word in ("client 'a'", "class 1 only", "undefined"):
-        assert word in warning
-    # The same words in every task, so that a study prints them once.
-    assert check_clients(ready(one), study, replace(TASK, name="d")) == [warning]
+    (sentence,) = sentences(doubts_of(ready(one), study, ("no", "yes")))
+    for word in ("one class only", "'a' (yes)", "undefined"):
+        assert word in sentence
     constant = Split(torch.zeros(4, 1), torch.ones(4))
-    assert check_clients(ready(constant, classes=None, outputs=1), study, TASK) == []
+    assert not list(doubts_of(ready(constant, classes=None, outputs=1), study))
+
+
+def test_a_doubt_is_said_once_for_all_its_clients() -> None:
+    doubts = [Doubt("few rows", f"s{i % 20:02}", str(i % 20)) for i in range(60)]
+    (sentence,) = sentences(doubts)
+    assert sentence.startswith("clients with few rows: 's00' (0), 's01' (1), ")
+    assert sentence.endswith("'s07' (7) and 12 more")
+    assert sentences(reversed(doubts)) == [sentence]  # a study of other tasks says the same
 
 
 @pytest.mark.parametrize("where", ["train", "validation", "target", "validator"])

@@ -105,7 +105,9 @@ def test_sources_without_events_are_refused_and_one_is_named(file: Path) -> None
     frame.loc[frame.site == "east", "died"] = "no"
     frame.to_csv(file, index=False)
     planned = prepare_study(small(dataset(file)), file.parent / "out")
-    assert any("client 'east' has no event" in line for line in planned.warnings)
+    assert any(
+        "no event among their training examples: 'east'" in line for line in planned.warnings
+    )
     frame["died"] = "no"
     frame.to_csv(file, index=False)
     with pytest.raises(UnseenError, match="no source of task 'south' has an event"):

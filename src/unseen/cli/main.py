@@ -1,6 +1,7 @@
 """The command line: a thin layer over `unseen.Study`."""
 
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -237,7 +238,8 @@ def main() -> None:
     """Run the command line; errors of the user's input are one paragraph, not a traceback."""
     import warnings
 
-    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    once = cache(lambda text: print(f"warning: {text}", file=sys.stderr))
+    warnings.showwarning = lambda message, *_: once(str(message))
     try:
         app(prog_name="unseen")
     except ValueError as error:

@@ -234,7 +234,7 @@ def answered_table(answers: Mapping[str, Answers], policy: Policy) -> Breakdown:
     return Breakdown("Abstention", header, tuple(rows), note)
 
 
-def _held(answers: Answers, policy: Policy) -> tuple[Tensor, float]:
+def _coverage(answers: Answers, policy: Policy) -> tuple[Tensor, float]:
     """Return which rows' sets or intervals hold the truth [N], and the mean size."""
     scores, asked = policy.decisions.scores, policy.coverage
     assert scores is not None and asked is not None
@@ -243,8 +243,8 @@ def _held(answers: Answers, policy: Policy) -> tuple[Tensor, float]:
         reach = scores.quantile(asked)
         return (outputs.squeeze(-1) - y.double()).abs() <= reach, 2 * reach
     sets = scores.sets(probabilities(outputs), asked)
-    held = (sets & one_hot(y, sets.shape[1]).bool()).any(1)
-    return held, float(sets.sum(1).double().mean())
+    inside = (sets & one_hot(y, sets.shape[1]).bool()).any(1)
+    return inside, float(sets.sum(1).double().mean())
 
 
 def held_by(answers: Mapping[str, Answers], policy: Policy) -> Breakdown:
@@ -252,7 +252,7 @@ def held_by(answers: Mapping[str, Answers], policy: Policy) -> Breakdown:
     rows = []
     shares, sizes = [], []
     for name, a in answers.items():
-        inside, size = _held(a, policy)
+        inside, size = _coverage(a, policy)
         shares.append(float(inside.double().mean()))
         sizes.append(size)
         rows.append((name, f"{shares[-1]:.3f}", f"{size:.4g}"))
@@ -263,16 +263,16 @@ def held_by(answers: Mapping[str, Answers], policy: Policy) -> Breakdown:
     return Breakdown("Coverage", ("domain", "coverage", what), tuple(rows), note)
 
 
-def held_of_class(
+def coverage_by_class(
     answers: Mapping[str, Answers], names: Sequence[str], policy: Policy
 ) -> Breakdown:
     """Return which share of each class's rows has a prediction set that holds the class."""
     rows = []
-    pairs = [(_held(a, policy)[0], a.y) for a in answers.values()]
+    pairs = [(_coverage(a, policy)[0], a.y) for a in answers.values()]
     for c, name in enumerate(names):
-        counts = [(int((held & (y == c)).sum()), int((y == c).sum())) for held, y in pairs]
-        held, true = torch.tensor(counts, dtype=torch.float64).unbind(1)
-        rows.append((name, str(int(true.sum())), ratio(held, true).text()))
+        counts = [(int((inside & (y == c)).sum()), int((y == c).sum())) for inside, y in pairs]
+        covered, true = torch.tensor(counts, dtype=torch.float64).unbind(1)
+        rows.append((name, str(int(true.sum())), ratio(covered, true).text()))
     note = "sets promise their coverage over all rows of a site, not for every class; rows of all "
     note += "sites together" + interval_note(len(answers))
     return Breakdown("Coverage of classes", ("class", "rows", "coverage"), tuple(rows), note)

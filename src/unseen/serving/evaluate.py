@@ -25,8 +25,8 @@ from unseen.serving.breakdown import (
     by_class,
     by_group,
     confusion_table,
+    coverage_by_class,
     held_by,
-    held_of_class,
     sites_table,
     to_json,
 )
@@ -226,7 +226,7 @@ def _tables(
     if policy.coverage is not None:
         yield held_by(answers, policy)
         if policy.classes is not None:
-            yield held_of_class(answers, policy.classes, policy)
+            yield coverage_by_class(answers, policy.classes, policy)
     if policy.least is not None:
         yield answered_table(answers, policy)
 

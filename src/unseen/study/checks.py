@@ -15,6 +15,7 @@ from unseen.expression import parse
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.doubts import events
 from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import Prepared
 
@@ -166,48 +167,23 @@ def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend,
     return backend, backend.played(method)
 
 
-def check_clients(
-    prepared: Prepared, study: StudySpec, task: Task, classes: Sequence[str] = ()
-) -> list[str]:
-    """Refuse clients that cannot train as the study says.
-
-    Returns:
-        What deserves a warning.
-    """
-    warnings, lone, batch = [], list[str](), study.training.batch_size
+def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> None:
+    """Refuse clients that cannot train as the study says."""
+    batch = study.training.batch_size
     if study.training.augment and len(prepared.shape) != 3 and not prepared.frozen:
         what = f"training.augment changes images; inputs here have shape {list(prepared.shape)}."
         raise UnseenError(what, remedy="Leave it out.")
     for name, client in prepared.sources.items():
-        n, train = len(client.split("train")), client.split("train")
-        where = f"client {name!r} (task {task.name!r})"
+        n, where = len(client.split("train")), f"client {name!r} (task {task.name!r})"
         if batch > n and study.training.drop_last:
             raise UnseenError(
                 f"batch_size = {batch} is larger than the {n} training examples of {where}.",
                 remedy=f"Set training.batch_size to {n} or less, or training.drop_last = false.",
             )
-        if batch > n and not (study.partition or prepared.times):
-            few = f"{n} training examples, fewer than a batch of {batch}: an epoch is one step."
-            warnings.append(f"client {name!r} has {few}")
-        for split in (train, client.split("validation")):
-            _check_finite(split.x, where)
-        if prepared.masks:
-            warnings += _without_foreground(name, train.y)
-        elif client.classes is not None and bool((train.y == train.y[0]).all()):
-            lone, y = [*lone, name], int(train.y[0])  # no task: a study names the site once
-            warnings.append(
-                f"client {name!r} has examples of class {dict(enumerate(classes)).get(y, y)} only; "
-                "it trains towards always answering that, and its AUROC is undefined."
-            )
-    if prepared.times:
-        none = [repr(name) for name, client in prepared.sources.items() if not _events(client)]
-        warnings += [f"client {name} has no event among its training examples." for name in none]
-    if study.partition and lone:
-        what = f"{len(lone)} of {len(prepared.sources)} clients of task {task.name!r} have examples"
-        warnings = [f"{what} of one class only, and train towards always answering that."]
+        for split in ("train", "validation"):
+            _check_finite(client.split(split).x, where)
     for name, client in (prepared.validators | prepared.targets).items():
         _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
-    return warnings
 
 
 def lacks(method: Method, network: nn.Module, prepared: Prepared) -> str:
@@ -265,25 +241,14 @@ def check_masks(study: StudySpec, data: DataSet) -> None:
             raise UnseenError(f"{name} is not for masks: {why}.", remedy="Leave it out.")
 
 
-def _without_foreground(name: str, y: Tensor) -> list[str]:
-    """Return a warning for a client whose masks are all background."""
-    if bool((y > 0).any()):
-        return []
-    return [f"client {name!r} has masks of background alone; it trains towards finding nothing."]
-
-
 def check_events(prepared: Prepared, task: Task) -> None:
     """Refuse sources of which none has an event, where all of them are here."""
-    if not any(_events(client) for client in prepared.sources.values()):
+    if not any(events(client) for client in prepared.sources.values()):
         raise UnseenError(
             f"no source of task {task.name!r} has an event among its training examples: all are "
             "censored.",
             remedy="Look at the column of the event: 1 is an event, 0 a censored row.",
         )
-
-
-def _events(client: Client) -> int:
-    return int(client.split("train").y[:, 1].sum())
 
 
 def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:

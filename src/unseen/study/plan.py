@@ -40,6 +40,7 @@ from unseen.study.checks import (
     check_private,
     lacks,
 )
+from unseen.study.doubts import Doubt, doubts_of, sentences
 from unseen.study.frozen import featured
 from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import prepare
@@ -204,6 +205,7 @@ def check_tasks(
     """
     study, seed = setting.study, setting.study.seed_list[0]
     count, warnings, refused = study.participation, list[str](), dict[str, str]()
+    doubts: list[Doubt] = []
     for task in tasks:
         prepared = prepare(data, task, study, seed)
         if isinstance(count, int) and count > len(prepared.sources):
@@ -217,7 +219,8 @@ def check_tasks(
         if report is not None and report.notes and study.weights != PRETRAINED:
             warnings.append(str(report))
         check_model(network, prepared, study)
-        warnings += check_clients(prepared, study, task, data.classes or ())
+        check_clients(prepared, study, task)
+        doubts += doubts_of(prepared, study, data.classes or ())
         if prepared.times:
             check_events(prepared, task)
         warnings += check_private(study, data, network, prepared.sources)
@@ -236,7 +239,7 @@ def check_tasks(
                 check_model(trained, prepared, study)
                 method = completed(method, as_model(trained, study, prepared.shape, "cpu"), plan)
             check_completed(method, study, len(roster))
-    return tuple(dict.fromkeys(warnings)), refused
+    return tuple(dict.fromkeys([*sentences(doubts), *warnings])), refused
 
 
 def check_search(

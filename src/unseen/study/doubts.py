@@ -1,0 +1,76 @@
+"""What deserves a warning about clients that can train all the same, said once for all of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from unseen.core.client import Client
+from unseen.spec.study import StudySpec
+from unseen.study.prepare import Prepared
+
+#: Clients that a sentence names; of more it says how many there are.
+NAMED = 8
+
+
+class Doubt(NamedTuple):
+    """What is doubtful about a client.
+
+    Attributes:
+        what: The doubt, as "clients with ..." goes on.
+        client: The client's name.
+        detail: What differs between clients with the same doubt; "" for nothing.
+    """
+
+    what: str
+    client: str
+    detail: str = ""
+
+
+def doubts_of(prepared: Prepared, study: StudySpec, classes: Sequence[str] = ()) -> Iterator[Doubt]:
+    """Yield what is doubtful about the sources of a task.
+
+    Args:
+        prepared: The clients.
+        study: The settings.
+        classes: The names of the classes, where they have any.
+    """
+    batch, names = study.training.batch_size, dict(enumerate(classes))
+    for name, client in prepared.sources.items():
+        train = client.split("train")
+        if batch > len(train) and not (study.partition or prepared.times):
+            what = f"fewer training examples than a batch of {batch}, whose epoch is one step"
+            yield Doubt(what, name, f"{len(train):,}")
+        if prepared.masks:
+            if not bool((train.y > 0).any()):
+                yield Doubt("masks of background alone, which train towards finding nothing", name)
+        elif client.classes is not None and bool((train.y == train.y[0]).all()):
+            what = "examples of one class only, which train towards always answering that, and "
+            what += "whose AUROC is undefined"
+            yield Doubt(what, name, names.get(int(train.y[0]), str(int(train.y[0]))))
+        if prepared.times and not events(client):
+            yield Doubt("no event among their training examples", name)
+
+
+def events(client: Client) -> int:
+    """Return how many training examples of a client have an event."""
+    return int(client.split("train").y[:, 1].sum())
+
+
+def sentences(doubts: Iterable[Doubt]) -> list[str]:
+    """Return a sentence for each kind of doubt, with its clients.
+
+    Example:
+        >>> sentences([Doubt("few rows", "a", "3"), Doubt("few rows", "b", "1")])
+        ["clients with few rows: 'a' (3), 'b' (1)"]
+    """
+    by_kind: dict[str, dict[str, str]] = {}
+    for doubt in doubts:
+        by_kind.setdefault(doubt.what, {}).setdefault(doubt.client, doubt.detail)
+    return [f"clients with {what}: {_listed(clients)}" for what, clients in by_kind.items()]
+
+
+def _listed(clients: dict[str, str]) -> str:
+    texts = [
+        f"{name!r} ({detail})" if detail else repr(name) for name, detail in sorted(clients.items())
+    ]
+    more = f" and {len(texts) - NAMED:,} more" if len(texts) > NAMED else ""
+    return ", ".join(texts[:NAMED]) + more
