@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.command_line import Command
 
 from unseen.choose.playing import Candidates, play
@@ -34,6 +36,22 @@ def command(path: Path, *more: str) -> list[str]:
 def test_a_folder_of_images_is_its_own_data_folder(tmp_path: Path, unseen: Command) -> None:
     ran = unseen("choose", str(tmp_path), "--data-dir", "elsewhere")
     assert ran.code == 2 and "--data-dir names another place" in ran.err
+
+
+def test_how_images_of_a_folder_are_read_may_be_said(tmp_path: Path, unseen: Command) -> None:
+    for i, place in enumerate(f"{site}/{kind}" for site in "abc" for kind in "xy"):
+        (tmp_path / place).mkdir(parents=True)
+        for j in range(2):
+            Image.new("L", (12, 12), 40 * i + j).save(tmp_path / place / f"{j}.png")
+    settings = ["model=mlp(widths=[4])", "freeze=none", "weights=", "size=8", "grey=true"]
+    ran = unseen(
+        "choose", str(tmp_path), *settings, "--recipes", "fedavg", "--no-pool", "--no-alone",
+        "--rates", "1", "rounds=1", "validation=0.5", "--out", str(tmp_path.parent / "out"),
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    answer = json.loads((tmp_path.parent / "out" / "choice.json").read_text())
+    assert answer["study"]["dataset"] == "folder(size=8, grey=True)"
+    assert unseen("choose", str(tmp_path), "drop=['x']").code == 2
 
 
 NUMBERS = [f"{20 + 0.5 * i:g}" for i in range(60)]

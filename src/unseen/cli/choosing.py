@@ -45,7 +45,7 @@ def choose(
             SITE/CLASS/image.png; or a study, of which the data, the network and the training are
             taken.
         settings: Settings of the study's file, to be changed; of a csv file also options of its
-            table, such as "drop=['id']".
+            table, such as "drop=['id']", of a folder those of its images, such as size=28.
         domain: The column of a csv file that names the site.
         label: The column of a csv file that holds the label.
         event: The column of a csv file that says whether the event was seen (1) or the row was
@@ -72,13 +72,14 @@ def choose(
     from unseen.choose.choice_page import paragraph, write
     from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
-    from unseen.datasets.delimited import OPTIONS
+    from unseen.datasets import delimited, folder
     from unseen.errors import UnseenError
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
 
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
-    own = {key: overrides.pop(key) for key in OPTIONS if key in overrides}
+    known = folder.OPTIONS if of_images(name) else delimited.OPTIONS
+    own = {key: overrides.pop(key) for key in known if key in overrides}
     own |= {"event": event} if event is not None else {}
     source, about = source_of(name, domain, label, task, own)
     if Path(name).is_dir():
@@ -93,24 +94,24 @@ def choose(
         print(line, file=sys.stderr)
     factors = [factor(text) for text in names(rates)]
     portfolio = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
-    folder = out or Path("choices") / study.name
+    place = out or Path("choices") / study.name
     candidates = Candidates(study, portfolio, groups, factors, not no_pool, not no_alone, nested)
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
     if dry_run:
-        print("\n".join(forecast(plans(candidates, folder / "records", data_dir), jobs)))
+        print("\n".join(forecast(plans(candidates, place / "records", data_dir), jobs)))
         return
     try:
         trials = play(
-            candidates, folder / "records", jobs=jobs, data_dir=data_dir, backend=backend, say=say
+            candidates, place / "records", jobs=jobs, data_dir=data_dir, backend=backend, say=say
         )
     except KeyboardInterrupt:
         say("Stopped. Run the same command to resume.")
         raise typer.Exit(130) from None
     choice = answer(trials)
-    page, data = write(choice, factors, folder)
+    page, data = write(choice, factors, place)
     print(paragraph(choice))
     print(f"page: {page}; for unseen train --recipe: {data}")
 
@@ -129,7 +130,7 @@ def source_of(
         domain: The column of a csv file that names the site.
         label: The column that holds the label.
         task: What the label is, `classification` or `regression`; None to see it in the file.
-        options: Further options of the table, such as `event` or `drop`.
+        options: Further options of the table, such as `event` or `drop`, or of the images.
     """
     from unseen.errors import UnseenError, choice
 
@@ -154,16 +155,22 @@ def source_of(
             every["task"] = "regression"
         listed = ", ".join(f"{key}={value!r}" for key, value in every.items())
         return "table", {"dataset": f"table({listed})", "name": path.name.split(".")[0]}
-    if options or not {domain, label, task} <= {None}:
+    images = of_images(name)
+    if (options and not images) or not {domain, label, task} <= {None}:
         named = ", ".join(dict.fromkeys(["--domain", "--label", "--event", *options]))
         raise UnseenError(
             f"{named} and --task are of a csv file; the study says its own.",
             remedy="Leave them out, or give a csv file.",
         )
-    folder = Path(name)
-    if folder.is_dir() and not any(folder.glob("*.toml")):
-        return "images", {"name": folder.resolve().name}
+    if images:
+        listed = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        return "images", {"dataset": f"folder({listed})", "name": Path(name).resolve().name}
     return name, {}
+
+
+def of_images(name: str) -> bool:
+    """Return whether the data are a folder of images, and not one of studies."""
+    return Path(name).is_dir() and not any(Path(name).glob("*.toml"))
 
 
 def task_of(path: Path, domain: str, label: str, options: Mapping[str, Any]) -> str:

@@ -15,6 +15,8 @@ from unseen.datasets.sheet import coded
 from unseen.errors import UnseenError, nearest
 
 FACTS = Facts.of("folder")
+#: The options of `load` that say how images are read, wherever they are.
+OPTIONS = ("size", "grey", "classes", "unit")
 
 
 def load(
