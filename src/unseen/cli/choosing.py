@@ -78,8 +78,8 @@ def choose(
     from unseen.spec.study import StudySpec
 
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
-    known = folder.OPTIONS if of_images(name) else delimited.OPTIONS
-    own = {key: overrides.pop(key) for key in known if key in overrides}
+    reading = folder.OPTIONS if of_images(name) else delimited.OPTIONS
+    own = {key: overrides.pop(key) for key in reading if key in overrides}
     own |= {"event": event} if event is not None else {}
     source, about = source_of(name, domain, label, task, own)
     if Path(name).is_dir():
