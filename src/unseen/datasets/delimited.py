@@ -4,6 +4,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,14 +34,6 @@ from unseen.ranges import Range, check_all
 FACTS = Facts.of("table")
 #: Options of `load` that say how the file is read; the others say what its columns are.
 READING = ("missing", "separator", "decimal", "encoding")
-
-
-#: Options of a table beside its file, its domain, its label and what this is; no setting of a study
-#: has one of these names.
-OPTIONS = (
-    "event", "missing", "categorical", "drop", "text", "text_features", "text_pairs", "standardise",
-    "unit", "missing_label", "identifiers", "least", "without", "separator", "decimal", "encoding",
-)  # fmt: skip
 
 
 def load(
@@ -119,27 +112,13 @@ def load(
     categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
         sheet.column(name)
-    if (task == "regression" and event is not None) or (task == "survival" and event is None):
-        why = "has no event" if event is not None else "needs the column of the event"
-        raise UnseenError(
-            f"task = {task!r} {why}.",
-            remedy="Times until an event are written label='days', event='died'.",
-        )
-    if unit in (domain, label):
-        raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
-    named = [name for name in (domain, label, event) if name is not None]
-    if twice := [name for name in named if named.count(name) > 1]:
-        raise UnseenError(
-            f"the column {twice[0]!r} is named twice: as domain, label and event there are "
-            f"{', '.join(map(repr, named))}.",
-            remedy="Each of them is a column of its own.",
-        )
+    _check_roles(domain, label, event, unit, task)
     roles = [domain, label, *filter(None, [event, unit]), *groups, *drop]
     sheet, left = leave_out(sheet, domain, names_of(without), strict=whole)
-    sheet, notes = _labelled(sheet, domain, label, missing_label == "drop")
-    if event is not None:
-        sheet, more = _labelled(sheet, domain, event, missing_label == "drop")
-        notes += more
+    notes = list[str]()
+    for name in (label, *filter(None, [event])):
+        sheet, unlabelled = _labelled(sheet, domain, name, missing_label == "drop")
+        notes += unlabelled
     sheet, small = leave_small(sheet, domain, least)
     notes += left + small
     notes += check_texts(sheet, text, [*roles, *(categorical or ())])
@@ -152,15 +131,9 @@ def load(
         notes += twins(classes or (), "class")
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
-    repeats = {}
-    if identifiers == "refuse":
-        unnamed = [name for name in columns if name not in (categorical or ())]
-        check_identifiers(sheet, unnamed)
-        repeats = repeated(sheet, unnamed)
-        for name, why in repeats.items():
-            looks = f"{name!r} looks like the name of a person or thing: {why}"
-            group = f"unit={name!r} or " if unit is None else ""
-            notes.append(f"{looks}; write {group}drop={[name]!r}")
+    unnamed = [name for name in columns if name not in (categorical or ())]
+    repeats = _names_of_rows(sheet, unnamed, unit) if identifiers == "refuse" else {}
+    notes += repeats.values()
     texts = dict.fromkeys(text, Hashed(text_features, text_pairs))
     schema, x = _features(sheet, columns, categorical, owners, texts)
     if identifiers == "refuse":
@@ -181,15 +154,23 @@ def load(
         domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_rows))
     notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
     notes += shared_units(domains, unit_names, str(unit))
-    levels = {column: levels for column, (levels, _) in meta.items()}
-    standardised = label if classes is None and event is None and standardise else None
     source = NAME if sheet.name == NAME else f"the table {sheet.name}"
     about = {"source": source, "licence": "the user's own"}
     return FACTS.data(
-        domains, classes, schema=schema, levels=levels, standardise=standardised,
-        dialect=sheet.dialect, notes=tuple(notes),
+        domains, classes, schema=schema, dialect=sheet.dialect, notes=tuple(notes),
+        levels={column: levels for column, (levels, _) in meta.items()},
+        standardise=label if classes is None and event is None and standardise else None,
         times=(label, event) if event is not None else None, **about,
     )  # fmt: skip
+
+
+#: Options of a table beside its file, its domain, its label and what this is; no setting of a study
+#: has one of these names.
+OPTIONS = tuple(
+    name
+    for name in signature(load).parameters
+    if name not in ("data_dir", "path", "domain", "label", "task", "groups")
+)
 
 
 def sheet_of(
@@ -203,6 +184,33 @@ def sheet_of(
 def assemble(sheet: Sheet, **options: Any) -> DataSet:
     """Make the data set of a sheet; the options are those of `load`."""
     return load(None, path=sheet, **options)
+
+
+def _check_roles(domain: str, label: str, event: str | None, unit: str | None, task: str) -> None:
+    """Refuse a column in two roles, and an event without its task."""
+    if (task == "regression" and event is not None) or (task == "survival" and event is None):
+        why = "has no event" if event is not None else "needs the column of the event"
+        raise UnseenError(
+            f"task = {task!r} {why}.",
+            remedy="Times until an event are written label='days', event='died'.",
+        )
+    if unit in (domain, label):
+        raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
+    named = [name for name in (domain, label, event) if name is not None]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise UnseenError(
+            f"the column {twice[0]!r} is named twice: as domain, label and event there are "
+            f"{', '.join(map(repr, named))}.",
+            remedy="Each of them is a column of its own.",
+        )
+
+
+def _names_of_rows(sheet: Sheet, columns: Sequence[str], unit: str | None) -> dict[str, str]:
+    """Return a remark on columns that name persons or things; refuses those that name rows."""
+    check_identifiers(sheet, columns)
+    group = "unit={0!r} or " if unit is None else ""
+    form = "{0!r} looks like the name of a person or thing: {1}; write " + group + "drop=[{0!r}]"
+    return {name: form.format(name, why) for name, why in repeated(sheet, columns).items()}
 
 
 def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
