@@ -1,7 +1,6 @@
 """The audit of a study: every attack on what one of its methods really sends."""
 
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,33 +10,14 @@ import torch
 from torch import Tensor
 
 from unseen.audit import inversion, membership, shared
-from unseen.audit.inversion import RECOVERED, Prior, psnr
-from unseen.audit.membership import estimate, interval
 from unseen.audit.subject import Subject, described, prepare_subject
-from unseen.core.client import Client, Split
-from unseen.core.exchange import Method
-from unseen.core.turn import keyed
-from unseen.core.vector import Model
+from unseen.audit.update_inversion import invert
 from unseen.engine.determinism import reproducible
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
-from unseen.privacy.accounting import epsilon
-from unseen.privacy.channel import seen_by_server
-from unseen.privacy.dp import Examples, private, read
-from unseen.privacy.dp.examples import output_loss
 from unseen.spec.study import StudySpec
 from unseen.study.runtime import first_model
 
-#: How much nearer than the mean of all a result must be, in decibels, where that is near already.
-BEYOND = 10.0
-#: Noise on single examples' gradients that is tried next to the study's own, in units of clip.
-LADDER = (0.001, 0.01, 0.1, 1.0)
-#: Sizes of the batches whose gradients are attacked.
-BATCHES = (1, 2, 4, 8, 16, 32)
-#: Draws of random images for each victim.
-RANDOM = 200
-#: Victims whose update is encrypted or masked where a model is larger than this.
-FEW, LARGE = 3, 200_000
 #: Rounds after which what methods share beyond the model is attacked.
 ROUNDS_SHARED = 8
 
@@ -72,144 +52,6 @@ def audit(
         findings["shared"] = shared_extras(subject)
     findings["what"]["seconds"] = round(time.monotonic() - start)
     return findings, images
-
-
-def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Attack single-example updates under every channel, then sums of several examples.
-
-    Args:
-        subject: What is attacked.
-        count: How many images' updates.
-
-    Returns:
-        As `audit`.
-    """
-    sources = list(subject.prepared.sources.values())
-    victim, other = sources[0], sources[-1]
-    recipe = replace(subject.study.training.build(subject.data.kind), augment=None)
-    plain, loss = compose("fedsgd", recipe), output_loss(recipe.loss, "audit")
-    model = first_model(subject.setting, subject.prepared, subject.seed)
-    prior = Prior.of(other.split("train").batch(slice(None))[0])
-    order = torch.randperm(
-        len(victim.split("train")), generator=keyed(f"{subject.seed}/audit/victims")
-    )
-    clients = inversion.single(victim, order[:count].sort().values.tolist())
-    truth = torch.cat([c.split("train").batch(slice(None))[0] for c in clients.values()])
-    updates = inversion.replies(plain, model, clients)
-    first = inversion.entry(model) is not None
-    noun = "image" if truth.ndim == 4 else "row"
-    images: dict[str, Tensor] = {f"the site's {noun}s": truth}
-    table: list[dict[str, Any]] = []
-    mean_only = prior.clipped(prior.mean.expand_as(truth))
-    enough = max(RECOVERED, float(psnr(mean_only, truth, prior.span).mean()) + BEYOND)
-    draws = keyed(f"{subject.seed}/audit/inversion")
-
-    def note(name: str, guess: Tensor, holding: str, **extra: Any) -> None:
-        decibels = psnr(guess, truth[: len(guess)], prior.span)
-        images[name] = guess
-        table.append({
-            "what": name, "held": holding, **estimate("psnr", interval(decibels), 2),
-            "recovered": int((decibels > enough).sum()), "of": len(guess),
-            "each": [round(float(v), 2) for v in decibels], **extra,
-        })  # fmt: skip
-
-    def matched(rows: Tensor) -> Tensor:
-        some = rows[: FEW if first else 6]
-        return torch.cat([inversion.matching(model, u, loss, prior, draws) for u in some])
-
-    def solved(rows: Tensor, deviation: float = 0.0) -> Tensor:
-        return prior.clipped(inversion.analytic(model, rows, prior, deviation).float())
-
-    if first:
-        note("plain, by algebra", solved(updates), "the update")
-    note("plain, by gradient matching", matched(updates), "the update")
-    own, _ = read(subject.study.privacy.examples, subject.study.privacy.clients)
-    clip, delta = (1.0, 1e-5) if own is None else (own.clip, own.delta)
-    noises = {f"noise {noise:g}": Examples(clip, noise, delta) for noise in LADDER}
-    for label, dp in (noises | ({} if own is None else {"the study's noise": own})).items():
-        try:
-            noised = inversion.replies(private(plain, dp), model, clients)
-        except UnseenError as error:
-            table.append({"what": label, "left_out": str(error)})
-            continue
-        guess, bound = solved(noised, dp.noise * dp.clip) if first else matched(noised), None
-        with suppress(UnseenError):  # the accountants may not be installed
-            bound = float(f"{epsilon(dp.noise, 1.0, 1, dp.delta, 'rdp'):.4g}")
-        note(label, guess, "the clipped and noised update", epsilon=bound)
-    for channel, label in (("masks", "masked"), ("ckks", "encrypted")):
-        some = updates if len(updates[0]) < LARGE else updates[:FEW]
-        try:
-            contents = [c for c in seen_by_server(channel, some.float()) if isinstance(c, bytes)]
-        except (ImportError, UnseenError) as error:
-            table.append({"what": channel, "left_out": str(error)})
-            continue
-        guess = torch.cat([inversion.from_bytes(content, model, prior) for content in contents])
-        note(label, guess, f"{len(contents[0]):,} bytes")
-    note(f"a random {noun}", prior.random(len(truth), draws), "nothing")
-    note(f"the mean {noun}", mean_only, "nothing")
-    random = torch.stack(
-        [psnr(prior.random(len(truth), draws), truth, prior.span) for _ in range(RANDOM)]
-    )
-    gains = {}  # how much nearer than random images an attack came, on the same victims
-    for name, rows in images.items():
-        if name in ("masked", "encrypted"):
-            ahead = psnr(rows, truth[: len(rows)], prior.span) - random.mean(0)[: len(rows)]
-            gain = interval(ahead)
-            gains[name] = estimate("gain", gain, 2) | {"no_better": gain[1] <= 0.0}
-    findings = {
-        "site": victim.name, "prior_from": other.name, "noun": noun, "enough": round(enough, 2),
-        "attacks": table,
-        "random_images": {"draws": RANDOM, "psnr": round(float(random.mean()), 2),
-                          "highest_mean": round(float(random.mean(1).max()), 2)},
-        "against_random": gains,
-    }  # fmt: skip
-    if first:
-        findings["batches"] = batches(subject, model, plain, victim, prior, enough)
-    return findings, images
-
-
-def batches(
-    subject: Subject, model: Model, plain: Method, victim: Client, prior: Prior, enough: float
-) -> list[dict[str, Any]]:
-    """Look for images in sums of gradients, which is what a server sees that holds sums alone.
-
-    Args:
-        subject: What is attacked; a round of its own training is attacked too.
-        model: The network.
-        plain: The method whose clients send one gradient each.
-        victim: The site.
-        prior: What the attacker knows of the images.
-        enough: From how many decibels on an image counts as recovered.
-    """
-    split = victim.split("train")
-    order = torch.randperm(len(split), generator=keyed(f"{subject.seed}/audit/batches"))
-
-    def best(name: str, row: Tensor, summed: Split) -> dict[str, Any]:
-        truth = summed.batch(slice(None))[0]
-        candidates = prior.clipped(inversion.units(model, row).float())
-        random = prior.random(len(candidates), keyed("audit/candidates"))
-        nearest, guessed = (
-            inversion.nearest(images, truth, prior.span) for images in (candidates, random)
-        )
-        return {
-            "what": name, "examples": len(summed), "candidates": len(candidates),
-            "psnr": round(float(nearest.mean()), 2),
-            "psnr_of_random": round(float(guessed.mean()), 2),
-            "recovered": int((nearest > enough).sum()),
-        }  # fmt: skip
-
-    rows = []
-    for size in (*(size for size in BATCHES if size <= len(split)), len(split)):
-        subset = split.take(order[:size])
-        client = Client("victim", subset, None, victim.classes)
-        (row,) = inversion.replies(plain, model, {"victim": client})
-        rows.append(best(f"the gradient of {size}", row, subset))
-    runtime = subject.runtime(subject.method, subject.seed)
-    try:
-        (row,) = inversion.replies(runtime.method, runtime.model, {victim.name: victim})
-    except (UnseenError, KeyError, RuntimeError):
-        return rows
-    return [*rows, best(f"a round of {subject.method} on all {len(split)}", row, split)]
 
 
 def trained_models(subject: Subject, rounds: int, shadows: int) -> dict[str, Any]:
