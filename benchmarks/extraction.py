@@ -26,7 +26,7 @@ from PIL import Image
 
 from unseen.core.row_store import keep_freed_memory
 from unseen.core.turn import keyed
-from unseen.datasets.folder import load
+from unseen.datasets.image_files.folder import load
 from unseen.models import build
 from unseen.models.stages import cut
 from unseen.models.weight_files import Source

@@ -15,10 +15,10 @@ import torch
 from unseen.cli.model_server import serve
 from unseen.combine import JacobianDescent
 from unseen.datasets import DATASETS, load
-from unseen.datasets.dicom import image_of
-from unseen.datasets.frames import expression_of
-from unseen.datasets.imports import bring
+from unseen.datasets.image_files.dicom import image_of
+from unseen.datasets.image_files.imports import bring
 from unseen.datasets.site_tables import rda
+from unseen.datasets.tables.frames import expression_of
 from unseen.engine.processes import in_ray
 from unseen.errors import UnseenError, optional
 from unseen.federation.control import needs_flower

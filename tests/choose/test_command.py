@@ -12,7 +12,7 @@ from support.command_line import Command
 
 from unseen.choose.playing import Candidates, play
 from unseen.cli.choosing import task_of
-from unseen.datasets.delimited import load
+from unseen.datasets.tables.delimited import load
 from unseen.spec.study import StudySpec
 
 

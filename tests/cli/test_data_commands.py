@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from unseen.cli.data import show
 from unseen.cli.main import app
 from unseen.datasets import DATASETS, load
-from unseen.datasets.imports import bring
+from unseen.datasets.image_files.imports import bring
 from unseen.datasets.summary import DomainCounts, Report
 from unseen.errors import UnseenError
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.datasets import cache
-from unseen.datasets.cache import decoded
-from unseen.datasets.images import Tree, View
+from unseen.datasets.image_files import cache
+from unseen.datasets.image_files.cache import decoded
+from unseen.datasets.image_files.images import Tree, View
 from unseen.errors import UnseenError
 from unseen.study.setting import digest_of, read
 

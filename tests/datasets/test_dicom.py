@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.datasets import dicom, load
-from unseen.datasets.images import View, pixels
+from unseen.datasets import load
+from unseen.datasets.image_files import dicom
+from unseen.datasets.image_files.images import View, pixels
 from unseen.errors import UnseenError
 from unseen.serving.inputs import ImageInputs
 from unseen.serving.new_rows import read

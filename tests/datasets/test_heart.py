@@ -15,7 +15,7 @@ from support.pooled import by_scikit_learn
 
 from unseen.datasets import heart, load
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.encoding import encode, feature_names
+from unseen.datasets.tables.encoding import encode, feature_names
 from unseen.errors import UnseenError
 
 FILES = ("cleveland", "hungarian", "switzerland", "va")

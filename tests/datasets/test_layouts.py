@@ -14,8 +14,8 @@ import torch
 
 from unseen.datasets import DATASETS, layout, load
 from unseen.datasets.entry import folded
-from unseen.datasets.images import View
-from unseen.datasets.layout import read, sketch
+from unseen.datasets.image_files.images import View
+from unseen.datasets.image_files.layout import read, sketch
 from unseen.errors import UnseenError
 
 LAYOUTS = [name for name, info in DATASETS.items() if info.layout and name != "domainnet"]

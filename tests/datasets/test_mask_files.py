@@ -17,7 +17,7 @@ from PIL import Image
 from unseen.core.labels import IGNORED
 from unseen.datasets import DataSet, Domain, check, load
 from unseen.datasets.ellipses import SITES
-from unseen.datasets.mask_files import Values
+from unseen.datasets.image_files.mask_files import Values
 from unseen.datasets.summary import inspect, pixel_notes
 from unseen.errors import UnseenError
 from unseen.expression import parse

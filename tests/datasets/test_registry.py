@@ -13,7 +13,7 @@ import torch
 from unseen.core.metrics import METRICS
 from unseen.datasets import DATASETS, check, load
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.encoding import Schema
+from unseen.datasets.tables.encoding import Schema
 from unseen.errors import UnseenError
 
 

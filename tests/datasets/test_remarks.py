@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.command_line import Command
 
-from unseen.datasets import columns as overview
 from unseen.datasets import load
-from unseen.datasets.sheet import read
 from unseen.datasets.summary import inspect
+from unseen.datasets.tables import columns as overview
+from unseen.datasets.tables.sheet import read
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

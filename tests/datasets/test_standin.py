@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from unseen.cli.data import trial
 from unseen.cli.main import app
 from unseen.datasets import DATASETS, heart, load, standin
-from unseen.datasets.imports import bring
+from unseen.datasets.image_files.imports import bring
 from unseen.errors import UnseenError
 from unseen.report.read import Choice, part
 from unseen.report.study_report import Folder, read_folder

@@ -15,7 +15,7 @@ from unseen.core.client import Client, Split
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.datasets.dataset import Totals
-from unseen.datasets.encoding import Schema, encode, feature_names, of_ranges
+from unseen.datasets.tables.encoding import Schema, encode, feature_names, of_ranges
 from unseen.errors import UnseenError
 
 NAN = float("nan")

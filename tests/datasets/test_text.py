@@ -17,8 +17,8 @@ from support.command_line import Command
 from unseen import Study
 from unseen.datasets import load
 from unseen.datasets.dataset import DataSet, Totals
-from unseen.datasets.encoding import Schema, encode, feature_names
-from unseen.datasets.hashing import Hashed
+from unseen.datasets.tables.encoding import Schema, encode, feature_names
+from unseen.datasets.tables.hashing import Hashed
 from unseen.errors import UnseenError
 from unseen.study.prepare import split_rows
 

@@ -17,8 +17,9 @@ from unseen.core.client import Client, Split
 from unseen.core.metrics import Evaluate
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
-from unseen.datasets import DATASETS, camelyon, fmow, poverty, sheet, summary
+from unseen.datasets import DATASETS, camelyon, fmow, poverty, summary
 from unseen.datasets.dataset import NO_GROUP, DataSet, check
+from unseen.datasets.tables import sheet
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.models import build

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from unseen.datasets.encoding import Schema
+from unseen.datasets.tables.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.serving.adapt import normalised, posterior, reestimated, renormalise
 from unseen.serving.inputs import TableInputs

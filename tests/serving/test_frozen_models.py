@@ -10,7 +10,7 @@ from support.federations import SITES, write_photos, write_study
 from torch import Tensor
 
 from unseen.core.turn import keyed
-from unseen.datasets.images import View
+from unseen.datasets.image_files.images import View
 from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.stages import cut

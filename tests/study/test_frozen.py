@@ -13,7 +13,7 @@ from support.federations import CLASSES, write_photos
 from torch import nn
 
 from unseen.core.turn import keyed
-from unseen.datasets import cache
+from unseen.datasets.image_files import cache
 from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.stages import cut

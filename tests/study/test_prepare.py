@@ -16,7 +16,7 @@ from unseen.core.client import Client, Split
 from unseen.core.turn import keyed
 from unseen.datasets import DataSet, Domain, check
 from unseen.datasets.dataset import Totals
-from unseen.datasets.encoding import Schema
+from unseen.datasets.tables.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Task
 from unseen.study import Study

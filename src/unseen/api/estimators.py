@@ -19,7 +19,7 @@ from unseen.core.label_scale import Scale
 from unseen.core.metrics import forward
 from unseen.core.outputs import predicted, probabilities
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.encoding import Schema, encode
+from unseen.datasets.tables.encoding import Schema, encode
 from unseen.errors import UnseenError
 from unseen.spec.study import StudySpec
 from unseen.study.prepare import Prepared

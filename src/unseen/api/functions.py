@@ -11,7 +11,7 @@ from unseen.choose import choose as answer
 from unseen.choose.answer import Choice
 from unseen.choose.choice_page import write
 from unseen.choose.playing import RATES, portfolio_for
-from unseen.datasets.frames import csv_of, with_plain_names
+from unseen.datasets.tables.frames import csv_of, with_plain_names
 from unseen.errors import UnseenError, optional
 from unseen.results.search_records import SearchRecord
 from unseen.serving import directory, fit

@@ -72,7 +72,8 @@ def choose(
     from unseen.choose.choice_page import paragraph, write
     from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
-    from unseen.datasets import delimited, folder
+    from unseen.datasets.image_files import folder
+    from unseen.datasets.tables import delimited
     from unseen.errors import UnseenError
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
@@ -185,8 +186,8 @@ def task_of(path: Path, domain: str, label: str, options: Mapping[str, Any]) -> 
         label: The column of the label.
         options: Those of the table, some of which say how the file is read.
     """
-    from unseen.datasets.delimited import READING
-    from unseen.datasets.sheet import coded, read
+    from unseen.datasets.tables.delimited import READING
+    from unseen.datasets.tables.sheet import coded, read
 
     reading = {name: options[name] for name in READING if name in options}
     sheet = read(path, [domain, label], **reading)

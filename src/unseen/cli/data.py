@@ -16,8 +16,8 @@ from unseen.cli.console import console, group, print_fitted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unseen.datasets.columns import Column
     from unseen.datasets.summary import Report
+    from unseen.datasets.tables.columns import Column
 
 data = group("data", "Check, import and imitate data sets. Nothing is ever downloaded.")
 
@@ -98,7 +98,7 @@ def import_(
     from rich.filesize import decimal as readable
 
     from unseen.datasets import DATASETS
-    from unseen.datasets.imports import bring
+    from unseen.datasets.image_files.imports import bring
     from unseen.expression import fold, named
 
     name = fold(name)
@@ -124,8 +124,8 @@ def _is_path(name: str) -> bool:
 def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
     """Print the columns of a csv file of which nothing is known, and the command to go on with."""
     from unseen.datasets import DATASETS
-    from unseen.datasets import columns as overview
-    from unseen.datasets.dialect import SEPARATORS
+    from unseen.datasets.tables import columns as overview
+    from unseen.datasets.tables.dialect import SEPARATORS
     from unseen.errors import UnseenError, nearest
 
     below = Path(folder or ".") / name

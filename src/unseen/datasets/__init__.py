@@ -16,17 +16,13 @@ from typing import cast
 from unseen.datasets import (
     camelyon,
     cifar,
-    delimited,
     digit_makers,
     digits,
     eicu,
     ellipses,
     fmow,
-    folder,
     heart,
-    layout,
     lung,
-    mask_files,
     mnist,
     poverty,
     site_tables,
@@ -34,7 +30,9 @@ from unseen.datasets import (
 )
 from unseen.datasets.dataset import DataSet, Domain, check
 from unseen.datasets.entry import Info
+from unseen.datasets.image_files import folder, layout, mask_files
 from unseen.datasets.standin import marker, note, noted
+from unseen.datasets.tables import delimited
 from unseen.errors import UnseenError
 from unseen.expression import Call, fold, named, own_part, parse, resolve
 

@@ -19,13 +19,13 @@ from unseen.core.survival import Intervals
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
-from unseen.datasets import encoding
-from unseen.datasets.encoding import FLAT, Schema
 from unseen.datasets.label_faults import mask_faults, outside, time_faults
+from unseen.datasets.tables import encoding
+from unseen.datasets.tables.encoding import FLAT, Schema
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
-    from unseen.datasets.dialect import Dialect
+    from unseen.datasets.tables.dialect import Dialect
 
 #: The code of an example that no group of a metadata column counts.
 NO_GROUP = -1

@@ -13,11 +13,11 @@ from torch import Tensor
 from unseen.core.turn import keyed
 from unseen.datasets import eicu_files as files
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.dialect import number as spelt
 from unseen.datasets.eicu_files import CATEGORICAL, DEMOGRAPHICS, EDITIONS, FACTS, Stay
-from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Info
-from unseen.datasets.sheet import coded
+from unseen.datasets.tables.dialect import number as spelt
+from unseen.datasets.tables.encoding import Schema
+from unseen.datasets.tables.sheet import coded
 from unseen.errors import UnseenError
 from unseen.ranges import Count, NotNegative, Range, check_all
 

@@ -7,9 +7,9 @@ import torch
 
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.delimited import assemble
 from unseen.datasets.entry import Facts, Info
-from unseen.datasets.sheet import Sheet, read
+from unseen.datasets.tables.delimited import assemble
+from unseen.datasets.tables.sheet import Sheet, read
 
 #: The package's own copy of the four files, as distributed; ATTRIBUTION.txt beside them.
 SHIPPED = Path(__file__).with_name("heart_disease")

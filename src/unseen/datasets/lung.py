@@ -10,9 +10,9 @@ import torch
 
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.delimited import assemble
 from unseen.datasets.entry import Facts, Info
-from unseen.datasets.sheet import Sheet, read
+from unseen.datasets.tables.delimited import assemble
+from unseen.datasets.tables.sheet import Sheet, read
 from unseen.errors import UnseenError, absent
 from unseen.ranges import Range, check_all
 

@@ -16,8 +16,8 @@ from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
-from unseen.datasets.images import View
-from unseen.datasets.sheet import stream
+from unseen.datasets.image_files.images import View
+from unseen.datasets.tables.sheet import stream
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest, number
 

@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Literal, cast
 from pydantic import ConfigDict
 
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.delimited import assemble
-from unseen.datasets.dialect import BROKEN, open_text
 from unseen.datasets.entry import Facts, Info, either
-from unseen.datasets.sheet import MISSING, Sheet, cells_by_line, read
+from unseen.datasets.tables.delimited import assemble
+from unseen.datasets.tables.dialect import BROKEN, open_text
+from unseen.datasets.tables.sheet import MISSING, Sheet, cells_by_line, read
 from unseen.errors import UnseenError, choice, optional
 
 NAMES = ("gusto", "school", "wisdm", "vowel", "pm25", "communities", "cars", "youtube")

@@ -6,11 +6,11 @@ from typing import Literal
 import torch
 
 from unseen.core.turn import keyed
-from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain, shared_units
 from unseen.datasets.entry import Facts, Info
-from unseen.datasets.images import Tree, View
-from unseen.datasets.sheet import coded, stream
+from unseen.datasets.image_files.cache import decoded
+from unseen.datasets.image_files.images import Tree, View
+from unseen.datasets.tables.sheet import coded, stream
 from unseen.errors import Unreadable, UnseenError, choice
 
 FACTS = Facts.of("ham10000")

@@ -16,7 +16,7 @@ from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
-    from unseen.datasets.images import Image
+    from unseen.datasets.image_files.images import Image
 
 #: Class and name without suffix -> the label on its line.
 Labels = dict[tuple[str, str], str]

@@ -11,19 +11,21 @@ from typing import Any
 import torch
 
 from unseen.core.labels import IGNORED
-from unseen.datasets import DataSet, Domain, Info, delimited, folder, load
+from unseen.datasets import DataSet, Domain, Info, load
 from unseen.datasets import info as info_of
-from unseen.datasets.cache import attempt
-from unseen.datasets.columns import Column, columns
 from unseen.datasets.entry import Layout
-from unseen.datasets.identifiers import repeated
-from unseen.datasets.images import View
-from unseen.datasets.layout import Survey, distinct, official
-from unseen.datasets.layout import survey as layout_survey
-from unseen.datasets.remarks import of_categories
-from unseen.datasets.sheet import Sheet, coded, names_of
-from unseen.datasets.site_rows import too_few, too_small
+from unseen.datasets.image_files import folder
+from unseen.datasets.image_files.cache import attempt
+from unseen.datasets.image_files.images import View
+from unseen.datasets.image_files.layout import Survey, distinct, official
+from unseen.datasets.image_files.layout import survey as layout_survey
 from unseen.datasets.standin import marker, noted
+from unseen.datasets.tables import delimited
+from unseen.datasets.tables.columns import Column, columns
+from unseen.datasets.tables.identifiers import repeated
+from unseen.datasets.tables.remarks import of_categories
+from unseen.datasets.tables.sheet import Sheet, coded, names_of
+from unseen.datasets.tables.site_rows import too_few, too_small
 from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from unseen.core.turn import keyed
-from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.dialect import number as spelt
 from unseen.datasets.entry import Facts
-from unseen.datasets.images import File, Tree, View
-from unseen.datasets.sheet import stream
+from unseen.datasets.image_files.cache import decoded
+from unseen.datasets.image_files.images import File, Tree, View
+from unseen.datasets.tables.dialect import number as spelt
+from unseen.datasets.tables.sheet import stream
 from unseen.errors import Unreadable, UnseenError, number
 
 #: The domains that pool what WILDS keeps for selection and for the test.

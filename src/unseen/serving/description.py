@@ -16,8 +16,8 @@ from unseen.core.label_scale import Scale
 from unseen.core.templates import render
 from unseen.datasets import info
 from unseen.datasets.entry import below
-from unseen.datasets.images import File, Tree, pixels
-from unseen.datasets.layout import survey
+from unseen.datasets.image_files.images import File, Tree, pixels
+from unseen.datasets.image_files.layout import survey
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import parse

@@ -12,7 +12,7 @@ from torch import Tensor
 from unseen.core.baseline_hazard import Baseline
 from unseen.core.survival import Intervals
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.events import flag_of
+from unseen.datasets.tables.events import flag_of
 from unseen.errors import UnseenError
 from unseen.study.prepare import Prepared
 

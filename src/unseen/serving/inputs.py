@@ -14,12 +14,12 @@ from torch import Tensor
 from unseen.core.templates import render
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.dialect import Dialect
-from unseen.datasets.encoding import FLAT, Schema, encode, feature_names, indicators
-from unseen.datasets.hashing import Hashed
 from unseen.datasets.heart import ZERO_IS_MISSING
-from unseen.datasets.images import View
-from unseen.datasets.sheet import MISSING, blank, codes_of, identity, names_of
+from unseen.datasets.image_files.images import View
+from unseen.datasets.tables.dialect import Dialect
+from unseen.datasets.tables.encoding import FLAT, Schema, encode, feature_names, indicators
+from unseen.datasets.tables.hashing import Hashed
+from unseen.datasets.tables.sheet import MISSING, blank, codes_of, identity, names_of
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

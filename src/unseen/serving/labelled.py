@@ -13,9 +13,9 @@ from torch import Tensor
 from unseen.core.client import Split, Stored
 from unseen.datasets import info, load
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.encoding import FLAG, Schema
 from unseen.datasets.entry import folded
-from unseen.datasets.sheet import codes_of, identity
+from unseen.datasets.tables.encoding import FLAG, Schema
+from unseen.datasets.tables.sheet import codes_of, identity
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.bounds import Tally

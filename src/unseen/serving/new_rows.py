@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.dialect import BROKEN, Dialect, open_text
-from unseen.datasets.images import SUFFIXES, Tree, is_archive, pixels
-from unseen.datasets.sheet import cells_by_line
+from unseen.datasets.image_files.images import SUFFIXES, Tree, is_archive, pixels
+from unseen.datasets.tables.dialect import BROKEN, Dialect, open_text
+from unseen.datasets.tables.sheet import cells_by_line
 from unseen.errors import UnseenError
 from unseen.serving.inputs import Arrays, ImageInputs, Inputs, TableInputs
 from unseen.serving.parquet_rows import columns_and_rows, is_parquet

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unseen.datasets.encoding import FLAG, indicators
-from unseen.datasets.sheet import flag_words
+from unseen.datasets.tables.encoding import FLAG, indicators
+from unseen.datasets.tables.sheet import flag_words
 from unseen.errors import UnseenError, optional
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import ImageInputs, TableInputs

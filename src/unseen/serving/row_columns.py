@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.datasets.dialect import BROKEN, Dialect, dialect_like, open_text
-from unseen.datasets.sheet import cells_by_line
+from unseen.datasets.tables.dialect import BROKEN, Dialect, dialect_like, open_text
+from unseen.datasets.tables.sheet import cells_by_line
 from unseen.errors import UnseenError, nearest
 from unseen.serving.inputs import Inputs, TableInputs
 from unseen.serving.parquet_rows import columns_and_rows, is_parquet

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from unseen.core.row_store import keep_freed_memory
 from unseen.core.turn import keyed
-from unseen.datasets import cache
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.image_files import cache
 from unseen.engine.model_batch import OF_MODULES
 from unseen.errors import UnseenError
 from unseen.images.augment import Augment

@@ -17,7 +17,7 @@ from unseen.core import Backend, Client, Inbox, Memories, Model, Turn, play_roun
 from unseen.core.exchange import Exchange, Method, Outcome, State
 from unseen.core.replies import tabulate
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.encoding import Schema, feature_names
+from unseen.datasets.tables.encoding import Schema, feature_names
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
 from unseen.engine.stacked import Stacked

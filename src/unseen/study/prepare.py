@@ -18,7 +18,7 @@ from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain, Totals
-from unseen.datasets.encoding import Schema, encode
+from unseen.datasets.tables.encoding import Schema, encode
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.spec import client_partition

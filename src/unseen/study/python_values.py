@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from unseen.core.survival import Cox, Hazards
-from unseen.datasets.frames import OPTIONS, expression_of
+from unseen.datasets.tables.frames import OPTIONS, expression_of
 from unseen.errors import UnseenError
 from unseen.expression import Call, text
 

@@ -16,9 +16,9 @@ from unseen.core.atomic import write_atomically
 from unseen.datasets import heart
 from unseen.datasets import load as load_named
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.delimited import READING, assemble
-from unseen.datasets.sheet import Sheet, names_of, read
 from unseen.datasets.standin import marker
+from unseen.datasets.tables.delimited import READING, assemble
+from unseen.datasets.tables.sheet import Sheet, names_of, read
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.federation.flower.terms import Refused

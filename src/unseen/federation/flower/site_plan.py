@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseen.core import Client, Method, Split
 from unseen.datasets import info
-from unseen.datasets.encoding import feature_names
+from unseen.datasets.tables.encoding import feature_names
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.terms import Facts, Terms

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.encoding import Schema
-from unseen.datasets.hashing import Hashed
-from unseen.datasets.sheet import coded, identity
+from unseen.datasets.tables.encoding import Schema
+from unseen.datasets.tables.hashing import Hashed
+from unseen.datasets.tables.sheet import coded, identity
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from unseen.core import Method
 from unseen.datasets import heart
-from unseen.datasets.sheet import names_of
+from unseen.datasets.tables.sheet import names_of
 from unseen.expression import fold, nested, parse
 from unseen.federation.policy.site_policy import CHANNELS, SIGHTS, SitePolicy
 from unseen.methods.compose import METHODS, MODIFIERS

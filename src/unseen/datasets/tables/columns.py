@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
-from unseen.datasets.dialect import OtherEncoding
-from unseen.datasets.hashing import looks_like_text
-from unseen.datasets.hashing import words as count_words
-from unseen.datasets.identifiers import MANY, WORDS, identifier, suspects, unit, words
-from unseen.datasets.remarks import constant, dates, many_levels, measured_in
-from unseen.datasets.sheet import Sheet, coded, read
+from unseen.datasets.tables.dialect import OtherEncoding
+from unseen.datasets.tables.hashing import looks_like_text
+from unseen.datasets.tables.hashing import words as count_words
+from unseen.datasets.tables.identifiers import MANY, WORDS, identifier, suspects, unit, words
+from unseen.datasets.tables.remarks import constant, dates, many_levels, measured_in
+from unseen.datasets.tables.sheet import Sheet, coded, read
 
 #: Sites up to which each is named; beyond, the range over all is said.
 FEW = 5

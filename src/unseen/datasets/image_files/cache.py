@@ -18,7 +18,7 @@ import torch
 from rich.filesize import decimal as readable
 from torch import Tensor
 
-from unseen.datasets.images import File, Tree, View
+from unseen.datasets.image_files.images import File, Tree, View
 from unseen.errors import Unreadable, UnseenError
 
 #: Raised when decoding or the form on disk changes, so that no old array is taken for a new one.

@@ -31,10 +31,10 @@ import torch
 from torch import Tensor
 
 from unseen.core.turn import keyed
-from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.entry import Facts, Info, Layout, below
-from unseen.datasets.images import File, Image, Tree, View
+from unseen.datasets.image_files.cache import decoded
+from unseen.datasets.image_files.images import File, Image, Tree, View
 from unseen.datasets.standin import note
 from unseen.errors import UnseenError, choice, nearest
 

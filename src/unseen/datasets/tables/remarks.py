@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from unseen.datasets.sheet import Sheet, coded, identity
+from unseen.datasets.tables.sheet import Sheet, coded, identity
 
 #: A categorical column of more values than this, half of which or more have fewer rows than that.
 LEVELS, ROWS = 50, 5

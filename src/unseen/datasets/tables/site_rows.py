@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.sheet import Sheet, coded, identity
+from unseen.datasets.tables.sheet import Sheet, coded, identity
 from unseen.errors import UnseenError, nearest
 
 #: Sites that a remark names.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.entry import Facts, Info, below
-from unseen.datasets.images import Image, Tree, View
-from unseen.datasets.layout import Survey
-from unseen.datasets.sheet import coded
+from unseen.datasets.image_files.cache import decoded
+from unseen.datasets.image_files.images import Image, Tree, View
+from unseen.datasets.image_files.layout import Survey
+from unseen.datasets.tables.sheet import coded
 from unseen.errors import UnseenError, nearest
 
 FACTS = Facts.of("folder")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unseen.datasets import dicom
+from unseen.datasets.image_files import dicom
 from unseen.errors import UnseenError, choice, number
 
 SUFFIXES = frozenset(

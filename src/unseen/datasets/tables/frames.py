@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from unseen.core.atomic import write_atomically
-from unseen.datasets.identifiers import check_identifiers
-from unseen.datasets.sheet import MISSING, Sheet, blank, names_of
+from unseen.datasets.tables.identifiers import check_identifiers
+from unseen.datasets.tables.sheet import MISSING, Sheet, blank, names_of
 from unseen.errors import UnseenError, nearest, optional
 from unseen.expression import Call, text
 

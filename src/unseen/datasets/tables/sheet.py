@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.datasets.dialect import (
+from unseen.datasets.tables.dialect import (
     BROKEN,
     Dialect,
     decimal_of,

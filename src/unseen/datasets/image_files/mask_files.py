@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from unseen.core.labels import IGNORED
-from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain, shared_units
 from unseen.datasets.entry import Facts, Info, below
-from unseen.datasets.folder import named_units
-from unseen.datasets.images import File, Image, Tree, View, pixels
+from unseen.datasets.image_files.cache import decoded
+from unseen.datasets.image_files.folder import named_units
+from unseen.datasets.image_files.images import File, Image, Tree, View, pixels
 from unseen.errors import UnseenError
 
 FACTS = Facts.of("masks")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unseen.datasets.hashing import Hashed
+from unseen.datasets.tables.hashing import Hashed
 from unseen.errors import UnseenError, nearest
 
 #: A variance below this share of the mean square is rounding of the sums: the column is constant.

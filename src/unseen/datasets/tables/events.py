@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from unseen.datasets.sheet import Sheet, WrongNumber
+from unseen.datasets.tables.sheet import Sheet, WrongNumber
 from unseen.errors import UnseenError
 
 #: What a cell says of the event.

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 
 from rich.filesize import decimal as readable
 
-from unseen.datasets.cache import workspace
 from unseen.datasets.entry import Layout
-from unseen.datasets.images import SUFFIXES, File, visible
-from unseen.datasets.layout import place
+from unseen.datasets.image_files.cache import workspace
+from unseen.datasets.image_files.images import SUFFIXES, File, visible
+from unseen.datasets.image_files.layout import place
 from unseen.datasets.standin import MARKER, marker
 from unseen.errors import UnseenError, optional
 

@@ -12,22 +12,22 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.dialect import almost, number
-from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Facts, Info, below
-from unseen.datasets.events import times_of
-from unseen.datasets.frames import NAME, as_frame
-from unseen.datasets.hashing import Hashed, check_texts
-from unseen.datasets.identifiers import (
+from unseen.datasets.tables.dialect import almost, number
+from unseen.datasets.tables.encoding import Schema
+from unseen.datasets.tables.events import times_of
+from unseen.datasets.tables.frames import NAME, as_frame
+from unseen.datasets.tables.hashing import Hashed, check_texts
+from unseen.datasets.tables.identifiers import (
     MANY,
     check_almost,
     check_identifiers,
     repeated,
     spelling_remedy,
 )
-from unseen.datasets.remarks import of_categories, respelled, twins
-from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
-from unseen.datasets.site_rows import leave_out, leave_small
+from unseen.datasets.tables.remarks import of_categories, respelled, twins
+from unseen.datasets.tables.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
+from unseen.datasets.tables.site_rows import leave_out, leave_small
 from unseen.errors import UnseenError, nearest
 from unseen.ranges import Range, check_all
 

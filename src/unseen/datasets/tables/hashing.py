@@ -22,7 +22,7 @@ from torch import Tensor
 from unseen.errors import UnseenError, number
 
 if TYPE_CHECKING:
-    from unseen.datasets.sheet import Sheet
+    from unseen.datasets.tables.sheet import Sheet
 
 #: Numbers per cell up to which tables stay in memory: they are dense.
 MOST = 2**16

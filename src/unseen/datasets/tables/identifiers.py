@@ -7,17 +7,17 @@ from importlib import resources
 
 from pydantic import TypeAdapter
 
-from unseen.datasets.dialect import almost, number, ungrouped
-from unseen.datasets.hashing import looks_like_text
-from unseen.datasets.remarks import dates, measured_in
-from unseen.datasets.sheet import Sheet
+from unseen.datasets.tables.dialect import almost, number, ungrouped
+from unseen.datasets.tables.hashing import looks_like_text
+from unseen.datasets.tables.remarks import dates, measured_in
+from unseen.datasets.tables.sheet import Sheet
 from unseen.errors import UnseenError
 
 #: More different values than this are many: below, a column may be anything.
 MANY = 20
 #: Words in the names of columns -> what such columns are: ids, units, sites, labels.
 WORDS = TypeAdapter(dict[str, set[str]]).validate_python(
-    tomllib.loads((resources.files("unseen.datasets") / "words.toml").read_text("utf-8"))
+    tomllib.loads((resources.files("unseen.datasets.tables") / "words.toml").read_text("utf-8"))
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
