@@ -19,8 +19,8 @@ from harness import Goal, main
 from unseen.combine import PPDG, DenseRows
 from unseen.core.apply import Add
 from unseen.core.exchange import Exchange, Method, Reply, Slot
-from unseen.core.metrics import plain
 from unseen.core.turn import Turn, keyed
+from unseen.metrics.evaluation import plain
 from unseen.models import build
 from unseen.privacy import ckks, kinds, seal
 from unseen.privacy.ckks import arithmetic

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from unseen.core.atomic import write_atomically
-from unseen.core.class_metrics import ece
-from unseen.core.metrics import loss
 from unseen.core.outputs import probabilities
 from unseen.datasets import load
 from unseen.exact.conformal import Scores
 from unseen.exact.scaling import Calibration
+from unseen.metrics.class_metrics import ece
+from unseen.metrics.evaluation import loss
 from unseen.serving.decisions import decide_by
 from unseen.serving.fit import study_of
 from unseen.serving.one_model import answers_of, fit_model, left_out, validation_of

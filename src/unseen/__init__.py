@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from unseen.api.estimators import FederatedClassifier, FederatedRegressor
     from unseen.api.functions import evaluate, predict, train, tune
     from unseen.core.client import Client, Split
-    from unseen.core.inconsistency import inconsistency
     from unseen.core.round import play, start
     from unseen.core.vector import Layout, Model
     from unseen.engine.inprocess import InProcess
     from unseen.errors import UnseenError
     from unseen.methods.compose import method
+    from unseen.metrics.inconsistency import inconsistency
     from unseen.recipe import Training
     from unseen.study import Study
 
 _HOMES = {
     **dict.fromkeys(("Client", "Split"), "core.client"), "InProcess": "engine.inprocess",
     **dict.fromkeys(("Layout", "Model"), "core.vector"), "Study": "study", "Training": "recipe",
-    "inconsistency": "core.inconsistency", **dict.fromkeys(("play", "start"), "core.round"),
+    "inconsistency": "metrics.inconsistency", **dict.fromkeys(("play", "start"), "core.round"),
     "UnseenError": "errors",
     "method": "methods.compose",
     **dict.fromkeys(("FederatedClassifier", "FederatedRegressor"), "api.estimators"),

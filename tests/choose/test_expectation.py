@@ -17,7 +17,7 @@ from unseen.choose.expectation import (
     pairs_needed,
     sites_needed,
 )
-from unseen.core.metrics import METRICS, RANGES
+from unseen.metrics.evaluation import METRICS, RANGES
 
 
 def test_the_interval_is_that_of_one_more_draw():

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.core.metrics import METRICS
 from unseen.datasets import DATASETS, check, load
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.tables.encoding import Schema
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import METRICS
 
 
 def test_listing_names_imports_nothing_heavy() -> None:

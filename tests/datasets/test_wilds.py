@@ -14,7 +14,6 @@ from PIL import Image
 from torch import nn
 
 from unseen.core.client import Client, Split
-from unseen.core.metrics import Evaluate
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.datasets import DATASETS, camelyon, fmow, poverty, summary
@@ -22,6 +21,7 @@ from unseen.datasets.dataset import NO_GROUP, DataSet, check
 from unseen.datasets.tables import sheet
 from unseen.errors import UnseenError
 from unseen.expression import parse
+from unseen.metrics.evaluation import Evaluate
 from unseen.models import build
 from unseen.results.selection import value
 from unseen.spec.holdout import Fixed, plan

@@ -11,10 +11,9 @@ from support.alone import blueprint, completed, played
 from torch import nn
 
 from unseen import Client, InProcess, Model, Split, Training, UnseenError, method, play, start
-from unseen.core import Exchange, metrics
+from unseen.core import Exchange
 from unseen.core.exchange import Outcome
 from unseen.core.losses import CrossEntropy
-from unseen.core.metrics import Evaluate
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
 from unseen.engine import stacked
@@ -24,6 +23,8 @@ from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
 from unseen.images.augment import build as build_augment
 from unseen.local.train import batch_grid, batches
+from unseen.metrics import evaluation
+from unseen.metrics.evaluation import Evaluate
 from unseen.models import build
 
 #: Batches of any network, on a CPU too.
@@ -382,7 +383,7 @@ def test_small_splits_are_evaluated_in_one_pass(monkeypatch: pytest.MonkeyPatch)
         return module(x)
 
     monkeypatch.setattr(stacked, "plain", watched)
-    monkeypatch.setattr(metrics.forward, "__defaults__", (watched, None))
+    monkeypatch.setattr(evaluation.forward, "__defaults__", (watched, None))
     seen = replace(exchange, local=replace(local, predict=watched))
     together = Stacked(net_model, held).map(seen, inbox, list(held), turn)
     assert sorted(passes) == [33, 88, 512]

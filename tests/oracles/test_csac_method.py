@@ -15,7 +15,6 @@ from unseen.combine import Mean, SemanticDivergence
 from unseen.core.client import Memories
 from unseen.core.exchange import Exchange, Method
 from unseen.core.losses import CrossEntropy, SquaredError
-from unseen.core.metrics import plain
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
@@ -23,6 +22,7 @@ from unseen.gradient import Backprop
 from unseen.gradient.discrepancy import mmd
 from unseen.local.train import Train
 from unseen.methods.base import slots
+from unseen.metrics.evaluation import plain
 from unseen.models import build
 
 NAMES = ["site-a", "site-b", "site-c"]

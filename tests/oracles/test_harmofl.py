@@ -13,13 +13,13 @@ from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.core.exchange import Exchange
-from unseen.core.metrics import Evaluate
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Normalised
 from unseen.images.frequency import Window
 from unseen.local.train import GapProbe, Train, batches
+from unseen.metrics.evaluation import Evaluate
 from unseen.models import build
 
 RECIPE = Training(SGD(0.05), batch_size=8)

@@ -20,9 +20,9 @@ from unseen.core.survival import (
     partial_likelihood,
     risk,
 )
-from unseen.core.survival_metrics import concordance, concordance_ipcw, integrated_brier, loss
 from unseen.core.turn import keyed
-from unseen.core.weighted_metrics import WEIGHTED
+from unseen.metrics.survival_metrics import concordance, concordance_ipcw, integrated_brier, loss
+from unseen.metrics.weighted_metrics import WEIGHTED
 
 pd = pytest.importorskip("pandas", reason="pandas is in the dev extra")
 lifelines = pytest.importorskip("lifelines", reason="lifelines is in the dev extra")

@@ -20,11 +20,11 @@ from unseen import InProcess, Model, Study, Training, UnseenError, method, start
 from unseen.core.apply import Descend
 from unseen.core.client import Memories
 from unseen.core.exchange import Exchange
-from unseen.core.metrics import Evaluate
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.round import play
 from unseen.core.turn import Turn
 from unseen.errors import BadReply
+from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import blind, channel, kinds
 from unseen.privacy.wire import pack, unpack
 

@@ -41,7 +41,7 @@ import os, struct, sys, torch
 from unseen.core.apply import Add
 from unseen.combine import PPDG
 from unseen.core.exchange import Exchange, Method, Slot, Turn
-from unseen.core.metrics import plain
+from unseen.metrics.evaluation import plain
 from unseen.privacy import blind, kinds
 from unseen.privacy.wire import pack, unpack
 

@@ -12,8 +12,8 @@ from support.command_line import Command
 from support.federations import write_table
 from torch import Tensor
 
-from unseen.core.metrics import METRICS
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import METRICS
 from unseen.serving.directory import Trained
 from unseen.serving.importance import importance
 from unseen.serving.policy import policy_of

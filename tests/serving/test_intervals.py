@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
-from unseen.core.metrics import METRICS, OF_CLASSES
 from unseen.core.turn import keyed
-from unseen.core.weighted_metrics import WEIGHTED
+from unseen.metrics.evaluation import METRICS, OF_CLASSES
+from unseen.metrics.weighted_metrics import WEIGHTED
 from unseen.serving.measures import measured
 from unseen.serving.new_rows import Clock
 

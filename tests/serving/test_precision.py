@@ -12,7 +12,7 @@ from support.federations import table_study, write_table
 
 from unseen.audit.attacks import audit
 from unseen.audit.subject import prepare_subject
-from unseen.core.metrics import loss
+from unseen.metrics.evaluation import loss
 from unseen.results.records import FILES, read_lines
 from unseen.results.selection import value
 from unseen.serving.fit import study_of, train

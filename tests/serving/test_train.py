@@ -12,11 +12,11 @@ from support.alone import only
 from support.command_line import Command
 from support.federations import photo_study, table_study, trained, write_study
 
-from unseen.core.metrics import forward
 from unseen.core.round import play_round, start
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import forward
 from unseen.serving import directory
 from unseen.serving.directory import Trained
 from unseen.serving.fit import study_of, train

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.core.metrics import FOR_NUMBERS
 from unseen.core.turn import keyed
 from unseen.datasets import DataSet, Domain, check, load
 from unseen.datasets.dataset import Totals
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import FOR_NUMBERS
 from unseen.report.write import report
 from unseen.results.records import CONSTANT, Job, read_lines
 from unseen.results.selection import selected

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from unseen.core.client import Split
 from unseen.core.labels import IGNORED
 from unseen.core.losses import CrossEntropyDice
-from unseen.core.metrics import FOR_MASKS, METRICS, forward
 from unseen.core.turn import keyed
 from unseen.datasets import DataSet
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
+from unseen.metrics.evaluation import FOR_MASKS, METRICS, forward
 from unseen.models import build
 from unseen.models.mixture import Mixture
 from unseen.report.mask_pictures import coloured, panel_of

@@ -16,11 +16,11 @@ from torch import Tensor
 from unseen.core import play
 from unseen.core.client import Client, Split
 from unseen.core.label_scale import Scale
-from unseen.core.metrics import forward
 from unseen.core.outputs import predicted, probabilities
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.tables.encoding import Schema, encode
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import forward
 from unseen.spec.study import StudySpec
 from unseen.study.prepare import Prepared
 from unseen.study.runtime import Runtime

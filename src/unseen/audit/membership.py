@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.core.client import Client, Split
-from unseen.core.metrics import Predict, forward
 from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
+from unseen.metrics.evaluation import Predict, forward
 
 RESAMPLES = 1000
 Floats = NDArray[np.float64]

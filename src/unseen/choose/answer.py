@@ -18,8 +18,8 @@ from unseen.choose.expectation import (
 from unseen.choose.playing import changed
 from unseen.choose.texts import figure_text
 from unseen.choose.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
-from unseen.core.metrics import RANGES
 from unseen.core.rule import Sees
+from unseen.metrics.evaluation import RANGES
 from unseen.results.comparison import LEVEL as ALPHA
 from unseen.results.comparison import agree, holm, wilcoxon
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from unseen.core.turn import keyed
-from unseen.core.weighted_metrics import bootstrap, interval
 from unseen.errors import UnseenError
+from unseen.metrics.bootstrap import bootstrap, interval
 
 #: Of intervals; samples of the bootstrap over sites.
 LEVEL, SAMPLES = 0.9, 10_000

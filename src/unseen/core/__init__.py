@@ -14,7 +14,6 @@ from unseen.core.exchange import (
     Slot,
     State,
 )
-from unseen.core.metrics import Evaluate
 from unseen.core.round import Backend, play, play_round, start
 from unseen.core.rows import DenseRows, Draws, Rows, RuleState, WithState
 from unseen.core.rule import Collect, Combine, Elementwise, Gram, Weighted
@@ -24,7 +23,7 @@ from unseen.core.vector import Layout, Model
 
 __all__ = [
     "MASKS", "ONE_LABEL", "Add", "Apply", "Backend", "Client", "Collect", "Combine", "DenseRows",
-    "Descend", "Draws", "Elementwise", "Evaluate", "Exchange", "Gram", "Inbox", "Layout",
+    "Descend", "Draws", "Elementwise", "Exchange", "Gram", "Inbox", "Layout",
     "Local", "Memories", "Memory", "Method", "Model", "MovingAverage", "Outcome", "Put",
     "Reference", "Replace", "Reply", "Rows", "RuleState", "Slot", "Split", "State", "Table",
     "Turn", "Weighted", "WithState", "play", "play_round", "start",

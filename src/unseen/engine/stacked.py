@@ -14,7 +14,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from unseen.core import Client, Exchange, Inbox, Memories, Memory, Model, Reply, Split, Turn
 from unseen.core.exchange import Local, Method
 from unseen.core.joint import Ask, OneOf, Several
-from unseen.core.metrics import EVALUATION_BATCH, Evaluate, forward, plain
 from unseen.core.parts import Part, Wrapper, innermost
 from unseen.engine.batch_plan import Answer, Examinee, Member, Trainee
 from unseen.engine.batch_reasons import contains, in_one_pass, penalties_of, unbatched
@@ -22,6 +21,7 @@ from unseen.engine.inprocess import Given, InProcess, Key, key_of, locals_of, si
 from unseen.engine.model_batch import Trainer
 from unseen.gradient import Gradient
 from unseen.local.train import FullGradient, Measure, Penalised, Train
+from unseen.metrics.evaluation import EVALUATION_BATCH, Evaluate, forward, plain
 from unseen.recipe import Training
 
 #: What meets models, of which a batch may be made.

@@ -27,9 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Split, Turn, WithState
-from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Part
 from unseen.core.types import Table
+from unseen.metrics.evaluation import EVALUATION_BATCH
 from unseen.models.mixture import Mixture, probabilities
 
 Array = npt.NDArray[np.float64]

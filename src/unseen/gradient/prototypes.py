@@ -11,7 +11,6 @@ from torch import Tensor
 
 from unseen.combine.first_neighbours import finch, means
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
-from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Wrapper
 from unseen.core.rows import RuleState, WithState
 from unseen.core.types import Table
@@ -19,6 +18,7 @@ from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.heads import head_layer
 from unseen.gradient.moon import features
 from unseen.images.features import tapped
+from unseen.metrics.evaluation import EVALUATION_BATCH
 from unseen.ranges import Checked, Count, NotNegative, Positive, log
 
 #: The slot: a client's class means [C (d + 1)], each with a 1 behind it, or all 0 where it has no

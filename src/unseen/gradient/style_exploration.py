@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
-from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Part, Wrapper
 from unseen.core.schedule import round_share
 from unseen.gradient.backprop import Gradient, Step
@@ -19,6 +18,7 @@ from unseen.gradient.fedfa import channels, measured
 from unseen.gradient.mixstyle import EPSILON
 from unseen.gradient.mixup import beta
 from unseen.images.features import layer_names, tapped
+from unseen.metrics.evaluation import EVALUATION_BATCH
 from unseen.ranges import NotNegative, Positive, Share, log, uniform
 
 #: The exchange, its slot and the inbox entry [N, 4 C]: over the examples of each client the means

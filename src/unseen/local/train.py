@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Split, Turn
-from unseen.core.metrics import METRICS, forward
-from unseen.core.metrics import loss as mean_loss
 from unseen.core.parts import Part, Wrapper
 from unseen.core.turn import keyed
 from unseen.gradient import Gradient
 from unseen.local.in_parts import in_parts
+from unseen.metrics.evaluation import METRICS, forward
+from unseen.metrics.evaluation import loss as mean_loss
 from unseen.recipe import Training
 
 

@@ -23,13 +23,13 @@ from unseen.core import (
     WithState,
 )
 from unseen.core.exchange import Blueprint
-from unseen.core.metrics import plain
 from unseen.core.replies import finished
 from unseen.core.round import Backend, play, start
 from unseen.core.rows import DenseRows
 from unseen.core.types import Table
 from unseen.methods.base import TRAIN, cited
 from unseen.methods.together import check_member
+from unseen.metrics.evaluation import plain
 from unseen.models.mixture import Mixture
 from unseen.recipe import Training
 

@@ -12,12 +12,12 @@ from unseen.combine import Combine, Mean, Weighted
 from unseen.core import Add, Apply, Client, Descend, Exchange, Local, Method, Model, Reference, Slot
 from unseen.core.client import pooled
 from unseen.core.exchange import Blueprint
-from unseen.core.metrics import plain
 from unseen.core.parts import Wrapper, able, innermost, rewrapped
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Gradient
 from unseen.gradient.feddyn import Corrected
 from unseen.local.train import Descent, FullGradient, Reports, Train, received_loss
+from unseen.metrics.evaluation import plain
 from unseen.recipe import Training
 
 #: The exchange in which the model is trained; modifiers look for it by this name.

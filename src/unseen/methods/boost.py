@@ -10,10 +10,10 @@ from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.core.metrics import plain
 from unseen.errors import UnseenError
 from unseen.exact import Begin, BoostedForest, Counts, Grow, Histograms
 from unseen.methods.base import TRAIN, cited
+from unseen.metrics.evaluation import plain
 from unseen.models.trees import Trees
 from unseen.ranges import Count, NotNegative, Range, log, whole
 from unseen.recipe import Training

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from unseen.combine import SemanticDivergence
 from unseen.core import Client, Exchange, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.losses import CrossEntropy
-from unseen.core.metrics import plain
 from unseen.core.parts import Wrapper
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop, Calibration
@@ -15,6 +14,7 @@ from unseen.local.train import Train
 from unseen.methods.base import TRAIN, cited, slots
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
+from unseen.metrics.evaluation import plain
 from unseen.ranges import Count, uniform, whole
 from unseen.recipe import Training
 

@@ -10,10 +10,10 @@ from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.core.metrics import plain
 from unseen.errors import UnseenError
 from unseen.exact import Branch, Counts, LeftOfCuts, Plant, Sizes
 from unseen.methods.base import TRAIN, cited
+from unseen.metrics.evaluation import plain
 from unseen.models.random_trees import RandomTrees
 from unseen.ranges import Count, Natural, Range, whole
 from unseen.recipe import Training

@@ -10,9 +10,9 @@ from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.core.metrics import plain
 from unseen.exact.newton import Derivatives, Family, Newton, Shape, check_size
 from unseen.methods.base import TRAIN, cited
+from unseen.metrics.evaluation import plain
 from unseen.models.digit_nets import logistic
 from unseen.ranges import Count, NotNegative, log
 from unseen.recipe import Training

@@ -11,12 +11,12 @@ from torch import nn
 from unseen.combine import Sum
 from unseen.core import Apply, Exchange, Method, Model, Reference, Replace, Slot
 from unseen.core.exchange import SHARED, Blueprint
-from unseen.core.metrics import plain
 from unseen.errors import UnseenError
 from unseen.exact.screening import AtRate, Least, Scores
 from unseen.exact.stacking import SUMS, Judge, Judged, LeftOut, Weigh
 from unseen.methods.base import cited, zeros_of
 from unseen.methods.together import Federation, check_member, check_repeats, together
+from unseen.metrics.evaluation import plain
 from unseen.models.mixture import Averaged, Mixture
 
 #: What a method that is trained at a rate to be chosen calls the entry with the choice.

@@ -9,9 +9,9 @@ from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.core.metrics import plain
 from unseen.local.estimator import Estimator
 from unseen.methods.base import TRAIN, cited, gather
+from unseen.metrics.evaluation import plain
 from unseen.models.trees import Trees
 from unseen.ranges import Count, Range, log, whole
 from unseen.recipe import Training

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from unseen.core import Add, Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
 from unseen.core.exchange import SHARED, Blueprint
 from unseen.core.joint import Ask, Several
-from unseen.core.metrics import plain
 from unseen.core.replies import finished, finite
 from unseen.core.turn import View, other_seed
 from unseen.errors import Incompatible
 from unseen.methods.base import incompatible
+from unseen.metrics.evaluation import plain
 
 #: What no weight moves by in a round whose training goes well.
 LEAP = 1e3

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from unseen.core.client import Split
 from unseen.core.labels import IGNORED, colour
-from unseen.core.mask_metrics import each_dice
-from unseen.core.metrics import forward
 from unseen.core.outputs import predicted
 from unseen.core.vector import Model
+from unseen.metrics.evaluation import forward
+from unseen.metrics.mask_metrics import each_dice
 from unseen.report.pictures import Picture, Pictures, Pixels
 
 #: The grey of pixels that do not count; the longest side of a picture in pixels.

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from unseen.core.client import Split
-from unseen.core.metrics import forward, loss, plain
 from unseen.core.outputs import predicted
 from unseen.core.vector import Model
 from unseen.errors import UnseenError, optional
+from unseen.metrics.evaluation import forward, loss, plain
 from unseen.report.figures import Dots, Figure, Matrix, Panel, Points, Row, Section, Surface
 from unseen.report.mask_pictures import panel_of
 from unseen.report.study_report import Run, StudyReport

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from unseen.core.metrics import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES
 from unseen.errors import UnseenError, check_known
+from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES
 from unseen.results.comparison import holm, wilcoxon
 from unseen.results.paired import detectable, equivalence, permuted
 from unseen.results.selection import less_is_better, select, value

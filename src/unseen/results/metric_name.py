@@ -57,7 +57,7 @@ class MetricName:
     @property
     def lower(self) -> bool:
         """Whether less of it is better."""
-        from unseen.core.metrics import LOWER
+        from unseen.metrics.evaluation import LOWER
 
         return self.metric in LOWER or VARIANCE in self.words
 

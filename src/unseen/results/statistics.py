@@ -69,7 +69,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     import torch
 
     from unseen.core.turn import keyed
-    from unseen.core.weighted_metrics import ends, resamples
+    from unseen.metrics.bootstrap import ends, resamples
 
     number("level", level, 0, 1, open_low=True)
     if len(values) < 2:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseen.core.class_metrics import confusion, rankable
 from unseen.core.labels import IGNORED
-from unseen.core.metrics import LOWER, METRICS, UNORDERED
 from unseen.core.outputs import predicted, probabilities
 from unseen.core.turn import keyed
-from unseen.core.weighted_metrics import bootstrap, interval
 from unseen.errors import UnseenError
+from unseen.metrics.bootstrap import bootstrap, interval
+from unseen.metrics.class_metrics import confusion, rankable
+from unseen.metrics.evaluation import LOWER, METRICS, UNORDERED
 from unseen.serving.measures import RESAMPLES, Measured, measured
 from unseen.serving.policy import Policy
 

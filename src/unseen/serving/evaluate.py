@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from unseen.core.labels import are_masks
-from unseen.core.metrics import accuracy, check_metric, fitting
 from unseen.core.templates import render
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import accuracy, check_metric, fitting
 from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.attribution import attribution, check_gradients
 from unseen.serving.breakdown import (

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.metrics import LOWER, METRICS
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import LOWER, METRICS
 from unseen.serving.breakdown import Breakdown
 from unseen.serving.inputs import Inputs, TableInputs
 from unseen.serving.policy import Policy

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from unseen.core.metrics import METRICS
 from unseen.core.turn import keyed
-from unseen.core.weighted_metrics import WEIGHTED, bootstrap, interval
+from unseen.metrics.bootstrap import bootstrap, interval
+from unseen.metrics.evaluation import METRICS
+from unseen.metrics.weighted_metrics import WEIGHTED
 from unseen.results.formats import decimals
 from unseen.serving.policy import Policy
 

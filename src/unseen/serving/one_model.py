@@ -14,9 +14,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.client import Split
 from unseen.core.exchange import Method
-from unseen.core.metrics import forward
 from unseen.errors import UnseenError
 from unseen.follow.progress_bar import progress_bar
+from unseen.metrics.evaluation import forward
 from unseen.models.mixture import lean
 from unseen.results.formats import counted
 from unseen.results.records import Job

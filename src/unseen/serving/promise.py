@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from unseen.core.metrics import LOWER, METRICS, UNORDERED
+from unseen.metrics.evaluation import LOWER, METRICS, UNORDERED
 from unseen.serving.decisions import Evidence
 from unseen.serving.description import ROLES
 from unseen.serving.measures import Measured

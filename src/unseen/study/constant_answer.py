@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unseen.core.metrics import FOR_TIMES, METRICS
 from unseen.core.survival import at_risk
+from unseen.metrics.evaluation import FOR_TIMES, METRICS
 from unseen.results.records import Record
 from unseen.study.prepare import Prepared
 

@@ -7,7 +7,10 @@ from torch import Tensor
 
 from unseen.core.client import Client
 from unseen.core.label_scale import Scale
-from unseen.core.metrics import (
+from unseen.core.survival import Hazards, Intervals, at_risk
+from unseen.datasets.dataset import DataSet, Totals
+from unseen.errors import UnseenError, check_known
+from unseen.metrics.evaluation import (
     BY_KIND,
     FOR_MASKS,
     FOR_NUMBERS,
@@ -15,9 +18,6 @@ from unseen.core.metrics import (
     METRICS,
     check_metric,
 )
-from unseen.core.survival import Hazards, Intervals, at_risk
-from unseen.datasets.dataset import DataSet, Totals
-from unseen.errors import UnseenError, check_known
 from unseen.results import selection
 from unseen.spec.search_plan import Tune
 from unseen.spec.study import StudySpec

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 from unseen.core.exchange import Method
-from unseen.core.metrics import (
-    METRICS,
-    check_ordered,
-)
 from unseen.datasets import info as info_of
 from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import NO_STEPS, unstackable
 from unseen.errors import UnseenError, check_known, nearest, noting
 from unseen.expression import parse
 from unseen.methods.unfit import unfit
+from unseen.metrics.evaluation import (
+    METRICS,
+    check_ordered,
+)
 from unseen.models.pretrained import PRETRAINED
 from unseen.results import records, selection, study_file
 from unseen.results.records import Job

@@ -12,7 +12,6 @@ from unseen.core import Exchange, Method, Model, Replace, Slot, play, start
 from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
-from unseen.core.metrics import plain
 from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
@@ -21,6 +20,7 @@ from unseen.datasets.dataset import DataSet, Domain, Totals
 from unseen.datasets.tables.encoding import Schema, encode
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
+from unseen.metrics.evaluation import plain
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from torch import nn
 
 from unseen.core import Client, Exchange, Inbox, Local, Memory, Model, Reply, State, Turn
-from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Wrapper, innermost, rewrapped
 from unseen.core.round import due, play_round, sample
 from unseen.core.row_store import MIB
 from unseen.engine.inprocess import InProcess, Ready
 from unseen.engine.stacked import models_of
 from unseen.local.train import Train
+from unseen.metrics.evaluation import EVALUATION_BATCH
 from unseen.results.records import TEST, VALIDATE, Job
 from unseen.spec.study import StudySpec
 from unseen.study.batch_costs import ENOUGH, Batch

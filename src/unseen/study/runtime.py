@@ -10,13 +10,14 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.core import Client, Evaluate, Memories, Model, start
+from unseen.core import Client, Memories, Model, start
 from unseen.core.exchange import Blueprint, Exchange, Method, State
 from unseen.core.turn import keyed, other_seed
 from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import InProcess
 from unseen.methods.compose import method as compose
 from unseen.methods.unfit import unfit
+from unseen.metrics.evaluation import Evaluate
 from unseen.models import build
 from unseen.models.partial import choice, with_frozen_norms
 from unseen.models.stages import cut

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from unseen.core import Exchange, Inbox, Memories, Method, Model, State, Table, Turn
 from unseen.core.atomic import write_atomically
-from unseen.core.metrics import plain
 from unseen.core.parts import layers
 from unseen.core.rows import GRAM_WIDTH, Rows, column_blocks
 from unseen.errors import UnseenError
 from unseen.local.train import FullGradient, GapProbe
 from unseen.methods.base import local_training, trained, with_local
+from unseen.metrics.evaluation import plain
 
 RECORDS = ("weights", "gram", "gaps", "drift")
 FINAL, LOCALS = "final.safetensors", "locals.safetensors"

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
-from unseen.core.metrics import Evaluate
 from unseen.core.parts import innermost
 from unseen.core.replies import find_fault, row_shapes
 from unseen.engine import messages
@@ -25,6 +24,7 @@ from unseen.federation.flower import terms
 from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
+from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channel, channelled, kinds
 from unseen.results.records import to_line
 from unseen.spec.study import StudySpec

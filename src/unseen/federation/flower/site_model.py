@@ -13,7 +13,6 @@ from safetensors.torch import load, save
 from unseen.core import Inbox
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import State
-from unseen.core.metrics import forward
 from unseen.engine import client_memories
 from unseen.engine.messages import Value, named, to_inbox
 from unseen.exact.thresholds import class_counts
@@ -22,6 +21,7 @@ from unseen.federation.flower.answers import COUNTS, RESULTS
 from unseen.federation.flower.desk import Desk, match
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.proposals import APART, SHORT, digest_of
+from unseen.metrics.evaluation import forward
 from unseen.results.records import Job
 from unseen.serving import directory
 from unseen.serving.description import not_in_the_clear

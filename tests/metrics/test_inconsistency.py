@@ -11,8 +11,8 @@ from torch import nn
 
 import unseen
 from unseen import Client, Model, Split, UnseenError
-from unseen.core.inconsistency import Landscape
 from unseen.core.turn import keyed
+from unseen.metrics.inconsistency import Landscape
 from unseen.models import build
 
 EPSILON = 0.3
@@ -32,7 +32,7 @@ def at(minimum: torch.Tensor) -> Model:
     return Model(layer)
 
 
-def score(hessians: list[torch.Tensor]) -> unseen.core.inconsistency.Inconsistency:
+def score(hessians: list[torch.Tensor]) -> unseen.metrics.inconsistency.Inconsistency:
     minimum = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)[: len(hessians[0])]
     clients = {f"site-{k}": client(f"site-{k}", H, minimum) for k, H in enumerate(hessians)}
     return unseen.inconsistency(at(minimum), clients, EPSILON, radius=1e3)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from unseen.core.client import Client, Split
 from unseen.core.losses import cross_entropy, squared_error
-from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.turn import keyed
 from unseen.core.vector import Model
 from unseen.errors import UnseenError, number
+from unseen.metrics.evaluation import EVALUATION_BATCH
 
 #: Points on a ray before its end is bisected, and steps of the bisection.
 POINTS, HALVINGS = 30, 30

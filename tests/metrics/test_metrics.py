@@ -16,7 +16,11 @@ from support.sites import federation, images
 from torch import Tensor, nn
 
 from unseen.core.client import Client, Split
-from unseen.core.metrics import (
+from unseen.core.outputs import predicted
+from unseen.core.turn import Turn, keyed
+from unseen.core.vector import Model
+from unseen.errors import UnseenError
+from unseen.metrics.evaluation import (
     EVALUATION_BATCH,
     LOWER,
     METRICS,
@@ -33,10 +37,6 @@ from unseen.core.metrics import (
     r2,
     rmse,
 )
-from unseen.core.outputs import predicted
-from unseen.core.turn import Turn, keyed
-from unseen.core.vector import Model
-from unseen.errors import UnseenError
 
 seeds = st.integers(0, 10_000)
 TURN = Turn(0, 3, 5, "validate")

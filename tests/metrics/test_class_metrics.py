@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from unseen.core.class_metrics import (
+from unseen.core.outputs import class_scores, predicted, probabilities
+from unseen.core.turn import keyed
+from unseen.metrics.class_metrics import (
     BINS,
     calibration_intercept,
     calibration_slope,
     confusion,
     logistic,
 )
-from unseen.core.metrics import (
+from unseen.metrics.evaluation import (
     METRICS,
     OF_CLASSES,
     OF_DECISIONS,
@@ -32,9 +34,7 @@ from unseen.core.metrics import (
     OF_TWO,
     fitting,
 )
-from unseen.core.outputs import class_scores, predicted, probabilities
-from unseen.core.turn import keyed
-from unseen.core.weighted_metrics import WEIGHTED
+from unseen.metrics.weighted_metrics import WEIGHTED
 
 seeds = st.integers(0, 10_000)
 

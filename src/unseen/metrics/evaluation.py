@@ -9,8 +9,19 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from unseen.core import survival_metrics
-from unseen.core.class_metrics import (
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Reply
+from unseen.core.label_scale import Scale
+from unseen.core.labels import IGNORED, Kind, are_masks, are_times, kind_of
+from unseen.core.losses import CrossEntropyDice, cross_entropy, squared_error
+from unseen.core.outputs import class_scores, predicted
+from unseen.core.survival import Intervals
+from unseen.core.turn import Turn
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.errors import Diverged, UnseenError, check_known
+from unseen.metrics import survival_metrics
+from unseen.metrics.class_metrics import (
     auroc_ovr,
     brier,
     calibration_intercept,
@@ -24,21 +35,10 @@ from unseen.core.class_metrics import (
     sensitivity,
     specificity,
 )
-from unseen.core.client import Client, Split
-from unseen.core.exchange import Reply
-from unseen.core.label_scale import Scale
-from unseen.core.labels import IGNORED, Kind, are_masks, are_times, kind_of
-from unseen.core.losses import CrossEntropyDice, cross_entropy, squared_error
-from unseen.core.mask_metrics import dice, hd95, iou
-from unseen.core.number_metrics import concordance as concordance_of_numbers
-from unseen.core.number_metrics import mae, pearson, r2
-from unseen.core.outputs import class_scores, predicted
-from unseen.core.survival import Intervals
-from unseen.core.survival_metrics import concordance_ipcw, integrated_brier
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
-from unseen.errors import Diverged, UnseenError, check_known
+from unseen.metrics.mask_metrics import dice, hd95, iou
+from unseen.metrics.number_metrics import concordance as concordance_of_numbers
+from unseen.metrics.number_metrics import mae, pearson, r2
+from unseen.metrics.survival_metrics import concordance_ipcw, integrated_brier
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
 EVALUATION_BATCH = 512
