@@ -31,10 +31,10 @@ from unseen.privacy.masks.shares import split
 from unseen.privacy.seal import Scheme
 from unseen.privacy.wire import primitives
 from unseen.report.models import embedding
-from unseen.serving.attribution import attribution
-from unseen.serving.endpoint import Service
+from unseen.serving.evaluation.attribution import attribution
 from unseen.serving.export import OnnxModel, export
-from unseen.serving.http_app import app
+from unseen.serving.http.endpoint import Service
+from unseen.serving.http.http_app import app
 from unseen.serving.predict import form_of
 from unseen.spec.study import StudySpec
 from unseen.study.runner import way

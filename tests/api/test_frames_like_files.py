@@ -10,7 +10,7 @@ import pytest
 
 import unseen
 from unseen.errors import UnseenError
-from unseen.serving.new_rows import from_mappings
+from unseen.serving.reading.new_rows import from_mappings
 
 
 def rows(count: int = 120, gap: bool = False) -> pandas.DataFrame:

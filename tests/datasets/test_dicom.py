@@ -16,8 +16,8 @@ from unseen.datasets import load
 from unseen.datasets.image_files import dicom
 from unseen.datasets.image_files.images import View, pixels
 from unseen.errors import UnseenError
-from unseen.serving.inputs import ImageInputs
-from unseen.serving.new_rows import read
+from unseen.serving.reading.inputs import ImageInputs
+from unseen.serving.reading.new_rows import read
 
 pydicom = pytest.importorskip("pydicom", reason="needs the extra dicom")
 FILES = Path(pydicom.__file__).parent / "data" / "test_files"

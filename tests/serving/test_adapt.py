@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from unseen.datasets.tables.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.serving.adapt import normalised, posterior, reestimated, renormalise
-from unseen.serving.inputs import TableInputs
+from unseen.serving.reading.inputs import TableInputs
 
 NAN = float("nan")
 

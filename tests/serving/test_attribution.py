@@ -12,8 +12,8 @@ from torch import Tensor
 
 from unseen.core.outputs import probabilities
 from unseen.errors import UnseenError
-from unseen.serving.attribution import attribution
 from unseen.serving.directory import Trained
+from unseen.serving.evaluation.attribution import attribution
 
 
 def drawn(of_rows: Trained, rows: int, key: int) -> Tensor:

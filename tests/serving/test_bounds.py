@@ -21,7 +21,10 @@ from support.federations import table_study, write_photos, write_table
 
 from unseen.errors import UnseenError
 from unseen.serving import directory
-from unseen.serving.bounds import (
+from unseen.serving.directory import Trained
+from unseen.serving.fit import study_of, train
+from unseen.serving.predict import predict
+from unseen.serving.reading.bounds import (
     Bounds,
     Quantity,
     check_strict,
@@ -29,9 +32,6 @@ from unseen.serving.bounds import (
     outward,
     quantities_of,
 )
-from unseen.serving.directory import Trained
-from unseen.serving.fit import study_of, train
-from unseen.serving.predict import predict
 
 HEAD = "age,dose,drug"
 ROWS = f"{HEAD}\n61,0.5,a\n145000,0.5,a\n-5,,b\n61,900,b\n"

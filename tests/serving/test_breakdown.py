@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unseen.serving.breakdown import Answers, by_group
+from unseen.serving.evaluation.breakdown import Answers, by_group
 from unseen.serving.policy import Policy
 
 

@@ -19,8 +19,10 @@ from unseen import Model, Training, method
 from unseen.errors import UnseenError
 from unseen.exact.conformal import pool
 from unseen.models.mixture import Mixture
-from unseen.serving.answer_curves import net_benefit
-from unseen.serving.breakdown import (
+from unseen.serving.decisions import Decisions, last_layer
+from unseen.serving.directory import Trained, read
+from unseen.serving.evaluation.answer_curves import net_benefit
+from unseen.serving.evaluation.breakdown import (
     Answers,
     by_class,
     by_group,
@@ -28,10 +30,8 @@ from unseen.serving.breakdown import (
     held_by,
     over_sites,
 )
-from unseen.serving.decisions import Decisions, last_layer
-from unseen.serving.directory import Trained, read
+from unseen.serving.evaluation.measures import Measured
 from unseen.serving.fit import study_of, train
-from unseen.serving.measures import Measured
 from unseen.serving.policy import Policy, policy_of
 
 

@@ -13,7 +13,7 @@ from support.federations import trained, write_study, write_table
 from unseen import Study
 from unseen.report.study_report import Folder, read_folder
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import TableInputs
+from unseen.serving.reading.inputs import TableInputs
 
 OPTIONS = "domain='site', label='died', drop=['score', 'age'], unit='id', missing_label='drop'"
 LEFT_OUT = "1 of 72 rows left out, which have no label: north 1 of 24"

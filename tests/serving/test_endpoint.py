@@ -19,9 +19,9 @@ from support.command_line import Command
 from support.federations import write_photos, write_table
 
 from unseen.serving.directory import Trained
-from unseen.serving.endpoint import Service, rows_of_json
 from unseen.serving.export import export
-from unseen.serving.http_app import app
+from unseen.serving.http.endpoint import Service, rows_of_json
+from unseen.serving.http.http_app import app
 from unseen.serving.policy import policy_of
 
 httpx = pytest.importorskip("httpx", reason="the extra serve is not installed")

@@ -15,7 +15,7 @@ from torch import Tensor
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import METRICS
 from unseen.serving.directory import Trained
-from unseen.serving.importance import importance
+from unseen.serving.evaluation.importance import importance
 from unseen.serving.policy import policy_of
 
 

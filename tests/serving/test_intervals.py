@@ -10,8 +10,8 @@ from sklearn import metrics as sk
 from unseen.core.turn import keyed
 from unseen.metrics.evaluation import METRICS, OF_CLASSES
 from unseen.metrics.weighted_metrics import WEIGHTED
-from unseen.serving.measures import measured
-from unseen.serving.new_rows import Clock
+from unseen.serving.evaluation.measures import measured
+from unseen.serving.reading.new_rows import Clock
 
 N = 60
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from unseen.serving.fit import study_of, train
-from unseen.serving.labelled import LabelledData, Request
+from unseen.serving.reading.labelled import LabelledData, Request
 
 
 @pytest.mark.parametrize("classes", [("HER2+", "HER2-"), ("a", "A"), ("-1", "1")])

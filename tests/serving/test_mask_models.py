@@ -17,11 +17,11 @@ from unseen.core.outputs import predicted
 from unseen.datasets import load
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import METRICS
-from unseen.serving import http_app
-from unseen.serving.breakdown import Answers, by_area
 from unseen.serving.directory import Trained
-from unseen.serving.endpoint import Service
+from unseen.serving.evaluation.breakdown import Answers, by_area
 from unseen.serving.fit import study_of, train
+from unseen.serving.http import http_app
+from unseen.serving.http.endpoint import Service
 from unseen.serving.mask_images import predict_masks, write_mask
 from unseen.serving.policy import policy_of
 

@@ -13,9 +13,9 @@ from support.federations import write_photos, write_table
 from unseen import train
 from unseen.serving import export
 from unseen.serving.directory import Trained
-from unseen.serving.new_rows import read
 from unseen.serving.predict import predict
 from unseen.serving.raw_graph import DESCRIPTION, FILE, IMAGE, UNSEEN
+from unseen.serving.reading.new_rows import read
 from unseen.spec.study import StudySpec
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")

@@ -18,7 +18,7 @@ from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.serving import directory, export
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import TableInputs
+from unseen.serving.reading.inputs import TableInputs
 
 GOOD = ("slept well", "no pain today", "walks again, eats well", "went home")
 BAD = ("Severe pain", "no sleep; pain all night", "fever and pain", "was transferred")

@@ -15,11 +15,11 @@ import unseen
 from unseen.core.survival import Intervals
 from unseen.errors import UnseenError
 from unseen.serving import directory, fit
-from unseen.serving.endpoint import Service
 from unseen.serving.evaluate import evaluate
 from unseen.serving.export import export, of_model
-from unseen.serving.labelled import Request
+from unseen.serving.http.endpoint import Service
 from unseen.serving.policy import policy_of
+from unseen.serving.reading.labelled import Request
 from unseen.spec.study import StudySpec
 
 pd = pytest.importorskip("pandas", reason="needs the extra pandas")

@@ -16,7 +16,7 @@ from support.federations import write_table
 from unseen.errors import UnseenError
 from unseen.exact.thresholds import Counts, class_counts, describe, threshold
 from unseen.serving.directory import Trained
-from unseen.serving.endpoint import Service, rows_of_json
+from unseen.serving.http.endpoint import Service, rows_of_json
 from unseen.serving.policy import policy_of
 
 HEAD = "age,dose,drug"

@@ -18,13 +18,13 @@ from unseen.serving import directory, fit
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
 from unseen.serving.evaluate import evaluate as measure
-from unseen.serving.inputs import Inputs, TableInputs
-from unseen.serving.labelled import Request
-from unseen.serving.new_rows import Item, check_frame
 from unseen.serving.policy import policy_of
 from unseen.serving.predict import Columns, writing
 from unseen.serving.predict import predict as answer_lines
-from unseen.serving.row_columns import PLAIN
+from unseen.serving.reading.inputs import Inputs, TableInputs
+from unseen.serving.reading.labelled import Request
+from unseen.serving.reading.new_rows import Item, check_frame
+from unseen.serving.reading.row_columns import PLAIN
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 

@@ -11,7 +11,7 @@ from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
     from unseen.serving.directory import Trained
-    from unseen.serving.new_rows import Item
+    from unseen.serving.reading.new_rows import Item
 
 
 def of_masks(
@@ -31,8 +31,8 @@ def of_masks(
     Returns:
         How many images have a mask, and what could not be predicted.
     """
-    from unseen.serving.bounds import Tally
     from unseen.serving.mask_images import LIST, check_out, predict_masks, write_list
+    from unseen.serving.reading.bounds import Tally
 
     if asked:
         what = "--format, --keep and --accept-unseen are for rows; this model predicts masks."

@@ -54,11 +54,11 @@ def serve(
         key: Refuse a directory that this public key has not signed (a file, or its digits).
     """
     from unseen.errors import choice, optional
-    from unseen.serving.bounds import check_strict
     from unseen.serving.directory import read
-    from unseen.serving.endpoint import Service
-    from unseen.serving.http_app import LOCAL, app
+    from unseen.serving.http.endpoint import Service
+    from unseen.serving.http.http_app import LOCAL, app
     from unseen.serving.policy import policy_of
+    from unseen.serving.reading.bounds import check_strict
 
     uvicorn = optional("uvicorn", "unseen serve needs", "serve", "take unseen predict")
     choice("--runtime", runtime, ("torch", "onnx"))

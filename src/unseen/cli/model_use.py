@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from unseen.serving.directory import Trained
     from unseen.serving.export import OnnxModel
-    from unseen.serving.new_rows import Item
+    from unseen.serving.reading.new_rows import Item
 
 #: How many of what could not be used are named on stderr.
 MOST = 20

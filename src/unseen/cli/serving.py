@@ -152,11 +152,11 @@ def predict(
     from unseen.errors import choice
     from unseen.serving import predict as module
     from unseen.serving import transductive
-    from unseen.serving.bounds import Tally, check_strict
     from unseen.serving.directory import read
-    from unseen.serving.new_rows import Clock
     from unseen.serving.policy import policy_of
-    from unseen.serving.row_columns import check_copies
+    from unseen.serving.reading.bounds import Tally, check_strict
+    from unseen.serving.reading.new_rows import Clock
+    from unseen.serving.reading.row_columns import check_copies
 
     choice("--runtime", runtime, ("torch", "onnx"))
     clock = Clock({"imports": time.perf_counter() - start})
@@ -254,9 +254,9 @@ def evaluate(
     from unseen.errors import choice
     from unseen.serving.directory import read
     from unseen.serving.evaluate import evaluate as run
-    from unseen.serving.evaluation_page import page as as_page
-    from unseen.serving.labelled import Request
+    from unseen.serving.evaluation.evaluation_page import page as as_page
     from unseen.serving.policy import policy_of
+    from unseen.serving.reading.labelled import Request
 
     choice("--runtime", runtime, ("torch", "onnx"))
     choice("--format", form, ("text", "markdown", "csv", "json"))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.errors import UnseenError
-from unseen.serving.inputs import TableInputs
+from unseen.serving.reading.inputs import TableInputs
 
 #: The change of every share below which the re-estimation of the prior ends, and its most steps.
 TOLERANCE, STEPS = 1e-9, 20_000

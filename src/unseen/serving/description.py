@@ -26,11 +26,11 @@ from unseen.results import records
 from unseen.results.formats import counted
 from unseen.results.metric_name import main_metric
 from unseen.results.records import Job
-from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.directory import SEGMENTATION
+from unseen.serving.evaluation.measures import cells
 from unseen.serving.event_times import described as described_times
-from unseen.serving.inputs import ImageInputs, Inputs, TableInputs, inputs_of
-from unseen.serving.measures import cells
+from unseen.serving.reading.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
+from unseen.serving.reading.inputs import ImageInputs, Inputs, TableInputs, inputs_of
 from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
 from unseen.spec.study import StudySpec

@@ -23,10 +23,10 @@ from unseen.models import build
 from unseen.models.mixture import lean
 from unseen.models.stages import cut
 from unseen.serving import event_times, foreign_code
-from unseen.serving.bounds import Bounds, bounds_of
 from unseen.serving.decisions import KEY, Decisions
 from unseen.serving.event_times import Times
-from unseen.serving.inputs import Inputs, from_json
+from unseen.serving.reading.bounds import Bounds, bounds_of
+from unseen.serving.reading.inputs import Inputs, from_json
 from unseen.spec.study import StudySpec, recorded
 from unseen.study.frozen import TRUNK, Trunk
 from unseen.study.runtime import adapted, as_model, formed

@@ -16,8 +16,9 @@ from unseen.core.templates import render
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import accuracy, check_metric, fitting
 from unseen.results.formats import comma_separated, markdown, plain
-from unseen.serving.attribution import attribution, check_gradients
-from unseen.serving.breakdown import (
+from unseen.serving.directory import Trained
+from unseen.serving.evaluation.attribution import attribution, check_gradients
+from unseen.serving.evaluation.breakdown import (
     Answers,
     Breakdown,
     answered_table,
@@ -30,13 +31,12 @@ from unseen.serving.breakdown import (
     sites_table,
     to_json,
 )
-from unseen.serving.directory import Trained
-from unseen.serving.importance import importance
-from unseen.serving.labelled import LabelledData, Request, check_domains
-from unseen.serving.measures import Measured, cells, measured
-from unseen.serving.new_rows import Item
+from unseen.serving.evaluation.importance import importance
+from unseen.serving.evaluation.measures import Measured, cells, measured
 from unseen.serving.policy import Policy, policy_of
 from unseen.serving.predict import Runtime
+from unseen.serving.reading.labelled import LabelledData, Request, check_domains
+from unseen.serving.reading.new_rows import Item
 
 
 @dataclass(frozen=True)

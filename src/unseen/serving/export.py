@@ -21,9 +21,9 @@ from unseen.core.templates import render
 from unseen.errors import UnseenError, choice, optional
 from unseen.serving import directory, raw_graph
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import TableInputs
-from unseen.serving.new_rows import Item
-from unseen.serving.real_inputs import real_inputs, real_rows
+from unseen.serving.reading.inputs import TableInputs
+from unseen.serving.reading.new_rows import Item
+from unseen.serving.reading.real_inputs import real_inputs, real_rows
 from unseen.version import __version__
 
 #: format -> what the file is called.

@@ -22,7 +22,7 @@ from unseen.serving.decisions import (
 )
 from unseen.serving.description import ROLES, card, not_in_the_clear
 from unseen.serving.directory import Trained
-from unseen.serving.measures import cells, measured
+from unseen.serving.evaluation.measures import cells, measured
 from unseen.serving.one_model import RECORDS, answers_of, fit_model, left_out, validation_of
 from unseen.serving.promise import broken_promise
 from unseen.spec.holdout import PLANS

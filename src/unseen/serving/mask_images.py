@@ -13,10 +13,10 @@ from unseen.core.atomic import write_atomically
 from unseen.core.labels import colour
 from unseen.core.outputs import predicted
 from unseen.errors import UnseenError
-from unseen.serving.bounds import spelt
 from unseen.serving.directory import Trained
-from unseen.serving.new_rows import Clock, Item, stacked
 from unseen.serving.predict import Runtime, marked
+from unseen.serving.reading.bounds import spelt
+from unseen.serving.reading.new_rows import Clock, Item, stacked
 
 #: The list of what was predicted, in the folder of the masks.
 LIST = "predictions.csv"

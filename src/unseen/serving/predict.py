@@ -14,10 +14,10 @@ from typing import IO, Any, Protocol, Self
 from torch import Tensor
 
 from unseen.errors import UnseenError, choice, optional
-from unseen.serving.bounds import check_strict, spelt
 from unseen.serving.directory import Trained
-from unseen.serving.new_rows import Clock, Item, read, stacked
 from unseen.serving.policy import Answer, Policy, has_scores, policy_of, scored
+from unseen.serving.reading.bounds import check_strict, spelt
+from unseen.serving.reading.new_rows import Clock, Item, read, stacked
 
 #: format -> how names of its files end.
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}

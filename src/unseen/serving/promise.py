@@ -7,7 +7,7 @@ from typing import Any
 from unseen.metrics.evaluation import LOWER, METRICS, UNORDERED
 from unseen.serving.decisions import Evidence
 from unseen.serving.description import ROLES
-from unseen.serving.measures import Measured
+from unseen.serving.evaluation.measures import Measured
 
 
 def broken_promise(spec: Mapping[str, Any], evidence: Evidence | None) -> str:

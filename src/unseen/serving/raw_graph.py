@@ -19,8 +19,8 @@ from unseen.datasets.tables.encoding import FLAG, indicators
 from unseen.datasets.tables.sheet import flag_words
 from unseen.errors import UnseenError, optional
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import ImageInputs, TableInputs
-from unseen.serving.new_rows import Item
+from unseen.serving.reading.inputs import ImageInputs, TableInputs
+from unseen.serving.reading.new_rows import Item
 
 #: What the file next to `model.onnx` is called, and the plain description of its inputs.
 FILE, DESCRIPTION = "model.raw.onnx", "preprocessing.json"

@@ -18,10 +18,10 @@ from unseen.results.formats import counted
 from unseen.serving import adapt
 from unseen.serving.adapt import TINY, Shift
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import TableInputs
-from unseen.serving.new_rows import Clock, stacked
 from unseen.serving.policy import Policy, policy_of
 from unseen.serving.predict import Line, Runtime, answers, marked
+from unseen.serving.reading.inputs import TableInputs
+from unseen.serving.reading.new_rows import Clock, stacked
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
 

@@ -25,8 +25,8 @@ from unseen.metrics.evaluation import forward
 from unseen.results.records import Job
 from unseen.serving import directory
 from unseen.serving.description import not_in_the_clear
+from unseen.serving.evaluation.measures import measured
 from unseen.serving.fit import write_pages
-from unseen.serving.measures import measured
 from unseen.serving.one_model import RECORDS, in_use, with_trunk
 from unseen.study.setting import Setting
 from unseen.study.watcher import INBOX, SITES, selected_tensors

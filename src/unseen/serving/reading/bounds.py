@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError
-from unseen.serving.inputs import ImageInputs, Inputs, TableInputs
-from unseen.serving.new_rows import Item
+from unseen.serving.reading.inputs import ImageInputs, Inputs, TableInputs
+from unseen.serving.reading.new_rows import Item
 
 #: Deviations beyond which a value is flagged: 1 in 36 of any distribution at most (Chebyshev).
 BOUND = 6.0

@@ -10,8 +10,8 @@ from pathlib import Path
 from unseen.datasets.tables.dialect import BROKEN, Dialect, dialect_like, open_text
 from unseen.datasets.tables.sheet import cells_by_line
 from unseen.errors import UnseenError, nearest
-from unseen.serving.inputs import Inputs, TableInputs
-from unseen.serving.parquet_rows import columns_and_rows, is_parquet
+from unseen.serving.reading.inputs import Inputs, TableInputs
+from unseen.serving.reading.parquet_rows import columns_and_rows, is_parquet
 
 #: How cells are written that were values before.
 PLAIN = Dialect(",", ".")

@@ -7,7 +7,7 @@ import torch
 
 from unseen.core.outputs import probabilities
 from unseen.report.figures import INK, Figure, Line, Lines, Matrix
-from unseen.serving.breakdown import Answers, matrices
+from unseen.serving.evaluation.breakdown import Answers, matrices
 from unseen.serving.policy import Policy
 
 #: Points of a line at most, sites with a line each, and bins of a calibration curve.

@@ -12,10 +12,10 @@ from typing import Any
 from unseen.core.templates import render
 from unseen.errors import UnseenError, nearest, optional
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import TableInputs
-from unseen.serving.new_rows import Clock, Item, from_mappings
 from unseen.serving.policy import Policy
 from unseen.serving.predict import Columns, Line, Runtime, answered, marked, writing
+from unseen.serving.reading.inputs import TableInputs
+from unseen.serving.reading.new_rows import Clock, Item, from_mappings
 from unseen.version import __version__
 
 

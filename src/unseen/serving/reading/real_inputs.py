@@ -10,9 +10,9 @@ from torch import Tensor
 from unseen.errors import UnseenError
 from unseen.results.formats import counted
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import TableInputs
-from unseen.serving.labelled import Request, of_data_set, raw_items
-from unseen.serving.new_rows import Item, read, stacked
+from unseen.serving.reading.inputs import TableInputs
+from unseen.serving.reading.labelled import Request, of_data_set, raw_items
+from unseen.serving.reading.new_rows import Item, read, stacked
 
 #: How many inputs an export is checked on.
 CHECKED = 512

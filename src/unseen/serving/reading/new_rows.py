@@ -18,9 +18,9 @@ from unseen.datasets.image_files.images import SUFFIXES, Tree, is_archive, pixel
 from unseen.datasets.tables.dialect import BROKEN, Dialect, open_text
 from unseen.datasets.tables.sheet import cells_by_line
 from unseen.errors import UnseenError
-from unseen.serving.inputs import Arrays, ImageInputs, Inputs, TableInputs
-from unseen.serving.parquet_rows import columns_and_rows, is_parquet
-from unseen.serving.row_columns import PLAIN, fitted, has_surrogate, header_fault
+from unseen.serving.reading.inputs import Arrays, ImageInputs, Inputs, TableInputs
+from unseen.serving.reading.parquet_rows import columns_and_rows, is_parquet
+from unseen.serving.reading.row_columns import PLAIN, fitted, has_surrogate, header_fault
 
 #: Images and rows per forward pass by default: few images stay in the processor's cache.
 IMAGES, ROWS = 32, 512

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from unseen.errors import UnseenError
-from unseen.serving.endpoint import (
+from unseen.serving.http.endpoint import (
     Service,
     TooMuch,
     columns,

@@ -18,11 +18,11 @@ from unseen.datasets.tables.encoding import FLAG, Schema
 from unseen.datasets.tables.sheet import codes_of, identity
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
-from unseen.serving.bounds import Tally
 from unseen.serving.directory import Trained
-from unseen.serving.inputs import ImageInputs, TableInputs
-from unseen.serving.new_rows import IMAGES, Item, read, stacked
-from unseen.serving.row_columns import fitted
+from unseen.serving.reading.bounds import Tally
+from unseen.serving.reading.inputs import ImageInputs, TableInputs
+from unseen.serving.reading.new_rows import IMAGES, Item, read, stacked
+from unseen.serving.reading.row_columns import fitted
 
 #: A class, a number, or a time and an event.
 Value = float | tuple[float, float]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from unseen.errors import UnseenError, optional
-from unseen.serving.endpoint import Service
-from unseen.serving.inputs import Arrays
+from unseen.serving.http.endpoint import Service
+from unseen.serving.reading.inputs import Arrays
 from unseen.version import __version__
 
 #: Hosts by which a server is reached that listens on this machine alone.
@@ -23,7 +23,7 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
     from fastapi import FastAPI
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    from unseen.serving.routes import answers_for_images, answers_for_rows, pages, refused
+    from unseen.serving.http.routes import answers_for_images, answers_for_rows, pages, refused
 
     if isinstance(service.trained.inputs, Arrays):
         raise UnseenError(

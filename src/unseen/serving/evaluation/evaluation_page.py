@@ -4,9 +4,9 @@ from importlib import resources
 
 from unseen.core.templates import render
 from unseen.report import plot, theme
-from unseen.serving.answer_curves import figures
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
+from unseen.serving.evaluation.answer_curves import figures
 from unseen.version import __version__
 
 

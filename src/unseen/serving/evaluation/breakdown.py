@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.metrics.bootstrap import bootstrap, interval
 from unseen.metrics.class_metrics import confusion, rankable
 from unseen.metrics.evaluation import LOWER, METRICS, UNORDERED
-from unseen.serving.measures import RESAMPLES, Measured, measured
+from unseen.serving.evaluation.measures import RESAMPLES, Measured, measured
 from unseen.serving.policy import Policy
 
 #: Sites below which a bootstrap over sites says nothing; levels of a subgroup's column at most.

@@ -9,9 +9,9 @@ from unseen.core.outputs import probabilities
 from unseen.errors import UnseenError, optional
 from unseen.models.random_trees import RandomTrees
 from unseen.models.trees import Trees
-from unseen.serving.breakdown import Breakdown
-from unseen.serving.importance import features_by_column
-from unseen.serving.inputs import Inputs, TableInputs
+from unseen.serving.evaluation.breakdown import Breakdown
+from unseen.serving.evaluation.importance import features_by_column
+from unseen.serving.reading.inputs import Inputs, TableInputs
 
 #: Rows and steps that pass at a time.
 AT_A_TIME = 4096

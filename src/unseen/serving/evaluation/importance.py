@@ -8,9 +8,9 @@ from torch import Tensor
 
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import LOWER, METRICS
-from unseen.serving.breakdown import Breakdown
-from unseen.serving.inputs import Inputs, TableInputs
+from unseen.serving.evaluation.breakdown import Breakdown
 from unseen.serving.policy import Policy
+from unseen.serving.reading.inputs import Inputs, TableInputs
 
 Outputs = Callable[[Tensor], Tensor]
 
