@@ -7,6 +7,7 @@ take minutes.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -115,7 +116,9 @@ def environment(folder: Path, wheel: Path, extra: str = "") -> Path:
     (packages,) = folder.glob("lib/python*/site-packages")
     options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", *options]
-    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    # A checkout on the path would count as installed.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True, env=env)
     for package in needs(extra):
         link(package, packages)
     return folder / "bin"

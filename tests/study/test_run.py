@@ -226,7 +226,7 @@ def test_metrics_by_group_with_the_worst(table: Path, tmp_path: Path) -> None:
 def test_auroc_of_one_class_is_undefined(tmp_path: Path) -> None:
     body = [[*row[:5], "0" if row[0] == "b" else row[5]] for row in rows("abc")]
     planned = study(write(tmp_path / "one.csv", body), metrics=["auroc", "auprc", "accuracy"])
-    with pytest.warns(UserWarning, match=r"client 'b' .*class 0 only"):
+    with pytest.warns(UserWarning, match=r"of one class only.*undefined: 'b' \(0\)"):
         results = planned.run(tmp_path / "out")
     for metric in ("auroc", "auprc"):
         assert shown(results, "fedavg", "b", metric) == "undefined"
