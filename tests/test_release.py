@@ -152,7 +152,7 @@ def test_a_wheel_alone_runs_a_study_and_the_first_tutorial(wheel: Path, tmp_path
     said = run(programs, tmp_path, str(programs / "python"), "-c", place).split()
     assert said[0].startswith(str(tmp_path)) and said[1] == "None"
     table = run(programs, tmp_path, "unseen", "study", "digits", "rounds=2", "--seeds", "1",
-                "--out", "digits")  # fmt: skip
+                "--out", "first")  # fmt: skip
     assert "fedavg" in table and "average" in table
     page = (ROOT / "docs" / "tutorials" / "rotated-digits.md").read_text("utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
