@@ -11,7 +11,7 @@ from PIL import Image
 from support.command_line import Command
 
 from unseen.choose.playing import Candidates, play
-from unseen.cli.choosing import task_of
+from unseen.cli.choosing import source_of, task_of
 from unseen.datasets.tables.delimited import load
 from unseen.spec.study import StudySpec
 
@@ -52,6 +52,7 @@ def test_how_images_of_a_folder_are_read_may_be_said(tmp_path: Path, unseen: Com
     answer = json.loads((tmp_path.parent / "out" / "choice.json").read_text())
     assert answer["study"]["dataset"] == "folder(size=8, grey=True)"
     assert unseen("choose", str(tmp_path), "drop=['x']").code == 2
+    assert source_of(str(tmp_path), None, None, None, {})[1]["dataset"] == "folder"
 
 
 NUMBERS = [f"{20 + 0.5 * i:g}" for i in range(60)]

@@ -69,7 +69,7 @@ class Attack:
 
     @classmethod
     def of(cls, subject: Subject, count: int) -> Self:
-        """Return the attack on the first of a study's sites, at so many of its examples."""
+        """Return the attack on `count` examples of the first of a study's sites."""
         sources = list(subject.prepared.sources.values())
         victim, other = sources[0], sources[-1]
         recipe = replace(subject.study.training.build(subject.data.kind), augment=None)

@@ -165,7 +165,8 @@ def source_of(
         )
     if images:
         listed = ", ".join(f"{key}={value!r}" for key, value in options.items())
-        return "images", {"dataset": f"folder({listed})", "name": Path(name).resolve().name}
+        dataset = f"folder({listed})" if listed else "folder"
+        return "images", {"dataset": dataset, "name": Path(name).resolve().name}
     return name, {}
 
 

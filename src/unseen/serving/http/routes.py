@@ -88,6 +88,11 @@ def answers_for_rows(service: Service) -> APIRouter:
         lines = await run_in_threadpool(service.of_rows, rows, keep)
         return service.answer(lines, keep)
 
+    async def file(request: Request, form: str) -> bytes:
+        check_query(request, "form", "keep")
+        check_form(form)
+        return await body(request, service.most_bytes)
+
     async def as_file(lines: list[Line], form: str, keep: list[str]) -> Response:
         content = await run_in_threadpool(service.file_of, lines, form, keep)
         return Response(content, media_type=MEDIA[form])
@@ -97,9 +102,7 @@ def answers_for_rows(service: Service) -> APIRouter:
         **taking("text/csv", BINARY),
     )  # fmt: skip
     async def table(request: Request, form: str = "csv", keep: str = "") -> Response:
-        check_query(request, "form", "keep")
-        check_form(form)
-        content = await body(request, service.most_bytes)
+        content = await file(request, form)
         lines = await run_in_threadpool(service.of_file, content, "rows.csv")
         if unread := [line.item.error for line in lines if line.item.line is None]:
             raise UnseenError(f"the body {unread[0]}.")
@@ -110,9 +113,7 @@ def answers_for_rows(service: Service) -> APIRouter:
         **taking(MEDIA["parquet"], BINARY),
     )  # fmt: skip
     async def frame(request: Request, form: str = "parquet", keep: str = "") -> Response:
-        check_query(request, "form", "keep")
-        check_form(form)
-        content = await body(request, service.most_bytes)
+        content = await file(request, form)
         rows = await run_in_threadpool(rows_of_parquet, content, service.most_rows)
         lines = await run_in_threadpool(service.of_rows, rows, listed(keep))
         return await as_file(lines, form, listed(keep))
