@@ -28,9 +28,9 @@ from pathlib import Path
 import faulty
 import flood
 
-from unseen.federation import certificates
-from unseen.federation.kit import Kit
-from unseen.federation.provision import described, provision
+from unseen.federation.kits import certificates
+from unseen.federation.kits.kit import Kit
+from unseen.federation.kits.provision import described, provision
 from unseen.federation.serve import settle
 from unseen.federation.standing import STANDING, standing
 from unseen.study import Study

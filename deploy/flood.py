@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
 from unseen.federation.port import HAND_BACK
 from unseen.federation.probe import ask
 

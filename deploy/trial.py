@@ -30,7 +30,7 @@ import faulty
 import flood
 from drill import Part
 
-from unseen.federation.kit import ACCOUNT, Kit
+from unseen.federation.kits.kit import ACCOUNT, Kit
 from unseen.federation.model_study import model_study
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.proposals import Proposal, federated

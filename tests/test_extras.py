@@ -41,7 +41,7 @@ from unseen.study.runner import way
 from unseen.study.sampler import needed
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-CERTIFICATES = "unseen.federation.certificates"
+CERTIFICATES = "unseen.federation.kits.certificates"
 
 
 class Case(NamedTuple):

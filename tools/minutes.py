@@ -27,7 +27,7 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.models.pretrained import PRETRAINED
 from unseen.spec.named import named_studies
-from unseen.study import estimate
+from unseen.study.costs import estimate
 from unseen.study.plan import Plan, prepare_study
 from unseen.study.search import jobs_of
 

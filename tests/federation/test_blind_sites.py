@@ -28,8 +28,8 @@ from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower import site_handler, site_messages
-from unseen.federation.provision import write_sum_keys
-from unseen.federation.signatures import sign_kit
+from unseen.federation.kits.provision import write_sum_keys
+from unseen.federation.kits.signatures import sign_kit
 
 SITES = {"a": "train", "b": "train", "c": "train", "d": "evaluate"}
 STUDY = """

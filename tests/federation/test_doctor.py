@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.federation.doctor import Finding, examine
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
 from unseen.federation.probe import versions
 
 

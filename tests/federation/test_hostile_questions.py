@@ -19,11 +19,11 @@ from unseen.core import Reply
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
+from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy import spending
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.federation.policy.small_groups import few, without_few
 from unseen.federation.policy.study_rules import breaches, columns_of
-from unseen.federation.provision import write_sum_keys
 from unseen.serving import foreign_code
 from unseen.spec.study import StudySpec
 

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.federation import probe, provision, rotation
-from unseen.federation.certificates import registered
-from unseen.federation.kit import Kit, period
-from unseen.federation.kit_spec import Federation
+from unseen.federation import probe
+from unseen.federation.kits import provision, rotation
+from unseen.federation.kits.certificates import registered
+from unseen.federation.kits.kit import Kit, period
+from unseen.federation.kits.kit_spec import Federation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

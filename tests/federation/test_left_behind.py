@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from unseen.errors import UnseenError
-from unseen.federation.kit_spec import Federation, Role
+from unseen.federation.kits.kit_spec import Federation, Role
+from unseen.federation.kits.provision import provision
+from unseen.federation.kits.rotation import renew, revoke
 from unseen.federation.process import environment
-from unseen.federation.provision import provision
-from unseen.federation.rotation import renew, revoke
 from unseen.federation.serve import tidied
 
 SECRET = b"an update of a finished run" * 40

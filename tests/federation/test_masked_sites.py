@@ -14,7 +14,7 @@ from support.hall import Answer, Hall, kits
 from test_hall import _quick, written
 
 from unseen.federation.flower import server_run as federated
-from unseen.federation.provision import write_sum_keys
+from unseen.federation.kits.provision import write_sum_keys
 from unseen.privacy.wire import unpack
 
 __all__ = ["_quick"]

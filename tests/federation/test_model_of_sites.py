@@ -22,10 +22,10 @@ from unseen.errors import UnseenError
 from unseen.federation.flower import model_run
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
+from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.model_study import model_study
 from unseen.federation.policy import ledger_check
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.provision import write_sum_keys
 from unseen.serving import directory
 from unseen.serving.export import export
 from unseen.serving.fit import study_of, train

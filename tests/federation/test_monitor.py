@@ -20,7 +20,7 @@ from test_hall import SITES, _quick, written
 from unseen.errors import UnseenError
 from unseen.federation import monitor, process, standing
 from unseen.federation.flower import server_run
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
 
 __all__ = ["_quick"]
 

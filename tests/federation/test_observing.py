@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra flower")
 
 from unseen.errors import UnseenError
-from unseen.federation import monitor, observing, provision
-from unseen.federation.kit import Kit
-from unseen.federation.kit_spec import Federation
-from unseen.federation.rotation import revoke
+from unseen.federation import monitor, observing
+from unseen.federation.kits import provision
+from unseen.federation.kits.kit import Kit
+from unseen.federation.kits.kit_spec import Federation
+from unseen.federation.kits.rotation import revoke
 
 
 @pytest.fixture(scope="module")

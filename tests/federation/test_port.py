@@ -19,8 +19,8 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from support.deployment import SLOWER, free_port
 
-from unseen.federation.kit_spec import Federation
-from unseen.federation.provision import provision
+from unseen.federation.kits.kit_spec import Federation
+from unseen.federation.kits.provision import provision
 
 SERVER = """
 import sys

@@ -14,7 +14,7 @@ from support.kits import provisioned
 
 from unseen.errors import UnseenError
 from unseen.federation import flower_patches, process, serve
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
 from unseen.federation.probe import Answer
 
 

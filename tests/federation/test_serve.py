@@ -28,9 +28,10 @@ from support import rollcall_app
 from support.kits import provisioned, site
 
 from unseen.errors import UnseenError
-from unseen.federation import certificates, flower_patches, probe, superlink, supernode
+from unseen.federation import flower_patches, probe, superlink, supernode
 from unseen.federation.control import control
-from unseen.federation.kit import Kit
+from unseen.federation.kits import certificates
+from unseen.federation.kits.kit import Kit
 
 #: By how much all limits of time are longer than a quiet machine of two cores needs.
 SLOWER = float(os.environ.get("UNSEEN_SLOWER", "1"))

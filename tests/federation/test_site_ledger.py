@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 from unseen import signing
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.federation import rotation, signatures
 from unseen.federation.flower import gate, site_messages
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
 from unseen.federation.flower.site_messages import Waiting
-from unseen.federation.kit import Kit
+from unseen.federation.kits import rotation, signatures
+from unseen.federation.kits.kit import Kit
 from unseen.federation.policy import ledger_check, site_ledger
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.proposals import Proposal

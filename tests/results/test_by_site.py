@@ -118,6 +118,15 @@ def test_over_data_sets_each_is_one_figure() -> None:
     assert over.corrected == pytest.approx({"theirs": 4 / 2**6, "others": 4 / 2**6})
 
 
+def test_means_that_are_equal_up_to_rounding_share_a_rank() -> None:
+    """0.98 + 0.86 and 0.92 + 0.92 are halved to numbers that differ in the last bit."""
+    assert (0.98 + 0.86) / 2 != (0.92 + 0.92) / 2
+    figures = {"ours": {"x": 0.98, "y": 0.86}, "theirs": {"x": 0.92, "y": 0.92}}
+    figures["others"] = {"x": 0.5, "y": 0.5}
+    over = across([Sites("rows", "accuracy", figures, 1)] * 2, "ours", ["theirs", "others"])
+    assert over.ranks == {"ours": 1.5, "theirs": 1.5, "others": 3.0}
+
+
 def test_a_study_is_compared_from_its_folder(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", rows("abcd"))
     settings = {"rounds": 2, "seeds": 2, "holdout": {"groups": 2}}

@@ -88,9 +88,51 @@ def test_the_interval_of_a_share_is_about_that_of_the_normal_law() -> None:
     assert measured(outputs, y, ["accuracy"]) == measured(outputs, y, ["accuracy"])
 
 
-def test_one_example_has_no_interval() -> None:
-    found = measured(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ["accuracy"])
-    assert found["accuracy"].text(percent=True) == "100.0"
+def test_a_share_has_wilsons_interval() -> None:
+    """Agresti and Coull 1998: n = 10 and no success has [0, 0.278]; statsmodels the others."""
+    y = torch.zeros(10, dtype=torch.int64)
+    wrong, right = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
+    none = measured(wrong.repeat(10, 1), y, ["accuracy"])["accuracy"]
+    assert (none.value, none.low, none.high) == pytest.approx((0.0, 0.0, 0.2775), abs=5e-4)
+    some = measured(torch.cat([right.repeat(7, 1), wrong.repeat(3, 1)]), y, ["accuracy"])
+    assert some["accuracy"][1:] == pytest.approx((0.3968, 0.8922), abs=5e-4)
+    one = measured(right, y[:1], ["accuracy", "specificity", "sensitivity"])
+    assert one["accuracy"].text(percent=True) == "100.0 [20.7, 100.0]"
+    assert one["specificity"][1:] == one["accuracy"][1:] and one["sensitivity"].value is None
+
+
+def normal_scores(n: int, events: int, key: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of two normal laws one apart, whose area under the curve is Φ(1/√2) = 0.760."""
+    y = (torch.arange(n) < events).long()
+    score = torch.randn(n, generator=keyed(key)) + y
+    return torch.stack([torch.zeros(n), score], 1), y
+
+
+def test_intervals_that_are_drawn_hold_the_truth_and_others_are_not_drawn() -> None:
+    """Of one event the interval of an area would hold the truth once in six times."""
+    few = measured(*normal_scores(100, 9, "few"), ["auroc", "loss", "accuracy"])
+    assert few["auroc"].low is None and few["loss"].low is None
+    assert few["accuracy"].low is not None
+    inside = 0
+    for i in range(100):
+        area = measured(*normal_scores(100, 10, f"area/{i}"), ["auroc"])["auroc"]
+        assert area.low is not None and area.high is not None
+        inside += area.low <= 0.7602 <= area.high
+    assert inside >= 88  # fewer with a probability of 0.3 % where 95 % hold the truth
+
+
+def test_rows_of_one_unit_count_once() -> None:
+    """Each row five times, as rows of one patient, is as sure as each row once."""
+    outputs, y = normal_scores(60, 25, "units")
+    once = measured(outputs, y, ["auroc", "accuracy", "sensitivity"])
+    units = torch.arange(60).repeat(5)
+    many = measured(outputs.repeat(5, 1), y.repeat(5), list(once), units=units)
+    for name, found in many.items():
+        assert found == pytest.approx(once[name]), name
+    sure = measured(outputs.repeat(5, 1), y.repeat(5), ["auroc"])["auroc"]
+    assert (
+        sure.high is not None and once["auroc"].high is not None and sure.high < once["auroc"].high
+    )
 
 
 def test_the_clock_adds_up_its_phases() -> None:

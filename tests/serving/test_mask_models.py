@@ -49,8 +49,8 @@ def test_the_directory_says_that_it_is_of_masks(model: Trained) -> None:
     assert model.spec["task"] == "segmentation"
     assert model.spec["metric"] == "dice"
     (held_out,) = (s for s in model.spec["results"] if s["role"] == "target")
-    value, low, high = held_out["metrics"]["dice"]
-    assert low <= value <= high
+    value, *ends = held_out["metrics"]["dice"]
+    assert 0 <= value <= 1 and ends == [None, None]  # eight images are too few for an interval
     card = (model.folder / "README.md").read_text()
     assert "a class of each pixel" in card and "--out masks" in card
 

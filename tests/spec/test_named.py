@@ -11,7 +11,7 @@ from unseen.errors import UnseenError
 from unseen.spec.named import members, metrics_of, named_studies, settings_of
 from unseen.spec.published import contents
 from unseen.study import Study
-from unseen.study.estimate import clock, estimates, report
+from unseen.study.costs.estimate import clock, estimates, report
 from unseen.study.plan import prepare_study
 
 
@@ -88,6 +88,22 @@ def test_a_file_that_stands_on_another_says_only_what_differs(tmp_path: Path) ->
     assert figure.record == ("gaps",)
     same = figure.model_copy(update={"record": (), "name": table.name, "title": table.title})
     assert same == table
+
+
+def test_a_study_of_other_data_has_neither_title_nor_figures_of_the_first(tmp_path: Path) -> None:
+    def read(source: str | Path, **overrides: object) -> Study:
+        return Study.read(source, overrides)
+
+    (tmp_path / "own.toml").write_text('base = "ga/table1/pacs"\ndataset = "rotated-digits"\n')
+    for study in (
+        read("ga/table1/pacs", dataset="rotated-digits"),
+        read(tmp_path / "own.toml"),
+    ):
+        assert study.title == "rotated-digits" and not study.published
+    own = read("ga/table1/pacs", dataset="rotated-digits", title="Mine")
+    assert own.title == "Mine"
+    smaller = read("ga/table1/pacs", dataset="pacs(size=64)")
+    assert smaller.title == read("ga/table1/pacs").title and smaller.published
 
 
 def test_a_search_loses_nothing_by_naming_what_differs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from unseen import Training
 from unseen.errors import UnseenError
-from unseen.federation.kit_spec import Federation as Kits
+from unseen.federation.kits.kit_spec import Federation as Kits
 from unseen.spec.holdout import Fixed, Growing
 from unseen.spec.study import Federation, Privacy
 from unseen.spec.training import Recipe

@@ -17,12 +17,13 @@ from unseen.engine.model_batch import Trainer
 from unseen.models import build
 from unseen.recipe import Training
 from unseen.results.records import Log, mark_done
-from unseen.study import Study, batch_costs, estimate, round_costs, runner, runtime
-from unseen.study.estimate import Estimate, estimates, report
-from unseen.study.few_rows import amount, line
+from unseen.study import Study, runner, runtime
+from unseen.study.costs import batch_costs, estimate, round_costs
+from unseen.study.costs.estimate import Estimate, estimates, report
+from unseen.study.costs.few_rows import amount, line
+from unseen.study.costs.round_costs import Stage
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, prepare_study
-from unseen.study.round_costs import Stage
 from unseen.study.runner import carry_out
 
 ROTATED = {

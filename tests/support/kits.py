@@ -13,9 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from unseen.federation import probe, provision
-from unseen.federation.kit import Kit
-from unseen.federation.kit_spec import Federation
+from unseen.federation import probe
+from unseen.federation.kits import provision
+from unseen.federation.kits.kit import Kit
+from unseen.federation.kits.kit_spec import Federation
 from unseen.federation.process import free_port
 
 

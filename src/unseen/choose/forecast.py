@@ -17,7 +17,7 @@ from unseen.choose.trials import BASE
 from unseen.results.study_folder import StudyFolder
 from unseen.spec.study import StudySpec
 from unseen.study import Study
-from unseen.study.estimate import Estimate, estimates, report
+from unseen.study.costs.estimate import Estimate, estimates, report
 from unseen.study.plan import Plan, prepare_study
 
 

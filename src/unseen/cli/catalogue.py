@@ -74,7 +74,7 @@ def list_studies() -> Rows:
 
 def durations() -> dict[str, str]:
     """Return study -> how long it takes on two cores; what was not run but estimated has a ~."""
-    from unseen.study.estimate import clock
+    from unseen.study.costs.estimate import clock
 
     minutes = json.loads(files("unseen.spec").joinpath("minutes.json").read_text("utf-8"))
     times = {name: f"~{clock(60 * value)}" for name, value in minutes["estimated"].items()}

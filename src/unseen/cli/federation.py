@@ -45,8 +45,8 @@ def provision(
         masks: Keys for masked sums.
     """
     from unseen.errors import UnseenError, choice
-    from unseen.federation import provision, rotation
-    from unseen.federation.kit_spec import Federation
+    from unseen.federation.kits import provision, rotation
+    from unseen.federation.kits.kit_spec import Federation
 
     if sum(way is not None for way in (file, add, renew, revoke)) != 1:
         ways = "FILE.toml to begin, --add SITE, --renew NAME, --revoke NAME"
@@ -89,7 +89,7 @@ def serve(
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
         log_json: Log JSON lines.
     """
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import serve
 
     _log(log_json)
@@ -120,7 +120,7 @@ def join(
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
         log_json: Log JSON lines.
     """
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import join
 
     _log(log_json)
@@ -147,7 +147,7 @@ def run(
             the kit `coordinator` next to the server's signs it.
         insecure: Plaintext, and anybody may take part: for trials.
     """
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import run
 
     folder = out or Path("results") / study.stem
@@ -180,7 +180,7 @@ def train(
         sign: Kit of the coordinator that signs the study; see run.
         insecure: Plaintext, and anybody may take part: for trials.
     """
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import train
 
     folder = out or Path("models") / study.stem
@@ -223,7 +223,7 @@ def choose(
         insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.cli.choosing import factor
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import choose
     from unseen.spec.named import split_list
 
@@ -255,7 +255,7 @@ def status(
         watch: Say it again whenever it has changed, until Ctrl-C or the study's end.
     """
     from unseen.federation import standing
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import stop as end
 
     server = Kit.read(kit, None, insecure)
@@ -315,7 +315,7 @@ def doctor(
         insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.doctor import examine
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
 
     findings: Any = examine(Kit.read(folder, insecure=insecure), study, data)
     for finding in findings:

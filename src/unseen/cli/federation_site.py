@@ -34,9 +34,9 @@ def sign(
     """
     import json
 
-    from unseen.federation.certificates import write
+    from unseen.federation.kits.certificates import write
+    from unseen.federation.kits.signatures import sign_study
     from unseen.federation.policy.proposals import SHORT, Proposal
-    from unseen.federation.signatures import sign_study
     from unseen.signing import SUFFIX
 
     digest = Proposal(_asked(study, model)).digest
@@ -152,7 +152,7 @@ def _line(line: object) -> str:
 def _account(folder: Path) -> tuple[Approvals, Site]:
     """The approvals of a site's kit, and the site."""
     from unseen.federation.flower.site import Site
-    from unseen.federation.kit import Kit
+    from unseen.federation.kits.kit import Kit
     from unseen.federation.policy.approvals import Approvals
 
     site = Site.read(Kit.read(folder, "site").folder)

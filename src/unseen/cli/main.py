@@ -177,7 +177,7 @@ def describe(study: Any, folder: Path, data_dir: Path | None, processes: int) ->
     """Print what a study would do and cost."""
     from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
-    from unseen.study.estimate import estimates, report
+    from unseen.study.costs.estimate import estimates, report
     from unseen.study.plan import prepare_study
     from unseen.study.search import jobs_of
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The code of an example that no group of a metadata column counts.
 NO_GROUP = -1
+#: The column of a split's metadata that says whose rows these are.
+UNIT = "unit of rows"
 #: Columns of tables of results, which no domain may be called like.
 RESERVED = ("method", "average", "worst", "rank")
 #: Letters of a domain's name, which names folders of records.

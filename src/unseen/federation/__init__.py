@@ -1,6 +1,8 @@
-"""Startup kits: what each site and the server need to run a federation over Flower.
+"""Real sites over Flower: what one machine of a federation runs, from its kit to its processes.
 
-The organiser makes all kits in one place and carries each to its machine.
+`kits` makes and reads the folder of a machine, `policy` says what a site lets a study do and what
+left it, `flower` has both ends of a message. `serve` is a machine's part in the foreground,
+`launch` starts a study and follows it, and `doctor` says what is wrong on this machine.
 """
 
-__all__ = ["doctor", "kit", "provision", "serve"]
+__all__ = ["doctor", "kits", "launch", "policy", "serve"]

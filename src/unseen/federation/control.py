@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError, absent
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
 from unseen.federation.process import without_proxy
 
 SPENT = "its key was shut out before and stays out. A new key: unseen federation provision --renew"

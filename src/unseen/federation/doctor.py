@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unseen.errors import UnseenError
-from unseen.federation import kit as checks
 from unseen.federation import probe
-from unseen.federation.certificates import covers, is_pair, period, registered
-from unseen.federation.kit import CERTIFICATES, FILES, FOREIGN, SECRETS, START, Kit
+from unseen.federation.kits import kit as checks
+from unseen.federation.kits.certificates import covers, is_pair, period, registered
+from unseen.federation.kits.kit import CERTIFICATES, FILES, FOREIGN, SECRETS, START, Kit
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.federation.process import check_port
 

@@ -15,7 +15,7 @@ from unseen.errors import UnseenError
 from unseen.federation import monitor
 from unseen.federation.control import Control, Run, control
 from unseen.federation.flower import bundle
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
 from unseen.federation.standing import STANDING, progress, standing
 
@@ -191,8 +191,8 @@ def signature_of(
         person: Kit of the coordinator that signs it now; by default that of the name `coordinator`
             next to the server's, if it is on this machine.
     """
+    from unseen.federation.kits.signatures import check_study, sign_study
     from unseen.federation.policy.proposals import Proposal
-    from unseen.federation.signatures import check_study, sign_study
     from unseen.signing import SUFFIX, read
 
     digest = Proposal(spec).digest

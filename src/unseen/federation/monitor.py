@@ -15,7 +15,7 @@ from typing import Any
 
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError, optional
-from unseen.federation.kit import ACCOUNT, Kit
+from unseen.federation.kits.kit import ACCOUNT, Kit
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.site_policy import SitePolicy

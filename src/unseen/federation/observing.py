@@ -16,9 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
+from unseen.federation.kits.signatures import (
+    PERSON,
+    PERSON_KEY,
+    authority_of,
+    check_person,
+    revoked,
+)
 from unseen.federation.monitor import RUN, STANDING, content_of
-from unseen.federation.signatures import PERSON, PERSON_KEY, authority_of, check_person, revoked
 from unseen.signing import check, read, signed
 
 #: Where a person asks.

@@ -21,7 +21,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from unseen.federation.kit_spec import is_local
+from unseen.federation.kits.kit_spec import is_local
 
 #: Seconds for a TLS handshake, for all headers of a request, and between two parts of a body.
 HANDSHAKE, HEADERS, SILENCE = 10.0, 20.0, 30.0

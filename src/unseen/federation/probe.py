@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.federation.certificates import signature
-from unseen.federation.kit import Kit
+from unseen.federation.kits.certificates import signature
+from unseen.federation.kits.kit import Kit
 from unseen.federation.templates import source
 from unseen.version import __version__
 

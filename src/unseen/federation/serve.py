@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.federation import certificates, monitor
+from unseen.federation import monitor
 from unseen.federation.control import Control, control, needs_flower
 from unseen.federation.flower import bundle
-from unseen.federation.kit import ACCOUNT, RULES, START, Kit
+from unseen.federation.kits import certificates
+from unseen.federation.kits.kit import ACCOUNT, RULES, START, Kit
 from unseen.federation.policy.site_policy import SitePolicy, template
 from unseen.federation.probe import ask, other_versions, unregistered
 from unseen.federation.process import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation.control import control
-from unseen.federation.kit import Kit
+from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
 
 #: Written by the app: who is connected, which round and exchange, the last error.

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unseen.errors import UnseenError
 from unseen.federation import flower_patches, observing, port
-from unseen.federation.kit_spec import is_local
+from unseen.federation.kits.kit_spec import is_local
 from unseen.federation.observing import VIEW
 from unseen.federation.probe import KEY, PROBE, SIGNATURE, STAMP, versions
 from unseen.federation.process import die_with_parent

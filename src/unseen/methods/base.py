@@ -128,22 +128,36 @@ def trained(method: Method) -> Exchange:
     raise UnseenError(f"{method.name} has no exchange that trains the model.")
 
 
-def model_rule(method: Method) -> Combine:
-    """Return the server rule for the model."""
-    slot = trained(method).slots.get("model")
-    if slot is None:
+def several(method: Method) -> bool:
+    """Return whether the method is several federations that train beside each other."""
+    return "model" not in trained(method).slots
+
+
+def alone(method: Method) -> Exchange:
+    """Return the exchange that trains the model, of one federation.
+
+    Raises:
+        Incompatible: The method is several federations.
+    """
+    if several(method):
         raise Incompatible(
             method.name,
-            f"{method.name} is several federations, each with a rule of its own.",
-            remedy="Put the modifier on its members.",
+            f"{method.name} holds several models, and this changes how one of them is made.",
+            remedy="Put it before what holds them, as in fedavg+ga+ema, or on the members.",
         )
-    assert slot.combine is not None
-    return slot.combine
+    return trained(method)
+
+
+def model_rule(method: Method) -> Combine:
+    """Return the server rule for the model."""
+    rule = alone(method).slots["model"].combine
+    assert rule is not None
+    return rule
 
 
 def local_training(method: Method) -> Local:
-    """Return the innermost local part, without its wrappers."""
-    local: Local = innermost(trained(method).local)
+    """Return the innermost local part of one federation, without its wrappers."""
+    local: Local = innermost(alone(method).local)
     return local
 
 

@@ -57,14 +57,15 @@ def method(expression: str, training: Training | None = None) -> Method:
             f"{first.name!r} is a modifier, not a method: write it behind one, as in "
             f"fedavg+{text((first,))}."
         )
-    whole = base(first, training or Training())
-    for call in rest:
+    whole = replace(base(first, training or Training()), name=text((first,)))
+    for place, call in enumerate(rest, 2):
         if call.name in METHODS and call.name not in MODIFIERS:
             raise UnseenError(
                 f"{call.name!r} is a method, not a modifier: a method comes first, what it is "
                 f"joined with behind it, as in {text((call,))}+ga. Found {expression!r}."
             )
         whole = _resolve("modifier", call, MODIFIERS, whole)
+        whole = replace(whole, name=text((first, *rest)[:place]))
     if training is not None and whole.rounds is None:
         for call in added(training):
             whole = _resolve("modifier", call, MODIFIERS, whole)

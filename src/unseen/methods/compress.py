@@ -7,7 +7,7 @@ from unseen.core import Elementwise, Method
 from unseen.core.parts import innermost
 from unseen.core.row_codes import Code
 from unseen.local.compress import Compressed
-from unseen.methods.base import citing, incompatible, trained, with_exchange
+from unseen.methods.base import alone, citing, incompatible, with_exchange
 from unseen.methods.options import options_from
 
 
@@ -30,9 +30,9 @@ def add_compress(method: Method, **options: Any) -> Method:
         the paper, which sends the step of every single stochastic gradient, in all its digits: here
         C acts on the update of a whole round and rounds to two bytes (not with `digits="float32"`).
     """
-    exchange = trained(method)
-    slot = exchange.slots.get("model")
-    if slot is None or method.rounds is not None:
+    exchange = alone(method)
+    slot = exchange.slots["model"]
+    if method.rounds is not None:
         why = "sends no update of a network of its own."
         raise incompatible(method, "compress", why, "Put the modifier on its members.")
     if slot.sends != "difference":

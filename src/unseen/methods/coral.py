@@ -66,8 +66,8 @@ def add_coral(method: Method, **options: Any) -> Method:
     """Add CORAL between the clients to any method that sends gradients at the received model."""
     if not isinstance(local_training(method), FullGradient):
         why = (
-            "trains on its clients, and CORAL's penalty is exact only where all clients take their "
-            "gradient at one model, as in fedsgd+coral."
+            "does not take all clients' gradients at one model, where alone CORAL's penalty is "
+            "exact, as in fedsgd+coral."
         )
         raise incompatible(method, "coral", why)
     return citing(Aligned(**options).on(method), "sun2016coral")

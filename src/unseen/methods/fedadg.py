@@ -16,7 +16,6 @@ from unseen.methods.base import (
     federated,
     incompatible,
     local_training,
-    trained,
     with_gradient,
     with_local,
 )
@@ -81,7 +80,7 @@ def add_fedadg(method: Method, *, noise: Count = 16, width: Count = 64, **option
     """
     if cited(SOURCE) in method.references:
         raise incompatible(method, "fedadg", "aligns its features already.", "Set its own alpha.")
-    local = local_training(method) if "model" in trained(method).slots else None
+    local = local_training(method)
     if isinstance(local, FullGradient):
         why = "takes one gradient a round, and a discriminator learns between a client's steps."
         raise incompatible(method, "fedadg", why)

@@ -108,8 +108,8 @@ def add_fishr(method: Method, **options: Any) -> Method:
     local = local_training(method)
     if not isinstance(local, FullGradient):
         why = (
-            "trains on its clients, and Fishr's penalty is exact only where all clients take their "
-            "gradient at one model, as in fedsgd+fishr."
+            "does not take all clients' gradients at one model, where alone Fishr's penalty is "
+            "exact, as in fedsgd+fishr."
         )
         raise incompatible(method, "fishr", why)
     return citing(FishrPenalty(**options).on(method, innermost(local.gradient).loss), FISHR)

@@ -59,11 +59,8 @@ def add_fednova(method: Method, **options: Any) -> Method:
     """Put FedNova on the server of any method whose clients train; its weights become p_i."""
     local = local_training(method)
     if not isinstance(local, Train):
-        raise Incompatible(
-            f"{method.name}+fednova",
-            f"the clients of {method.name} take one gradient "
-            "each, so that there is no number of steps to even out.",
-        )
+        why = f"the clients of {method.name} take no steps whose number could be evened out."
+        raise Incompatible(f"{method.name}+fednova", why)
     changed = replace_rule(method, "fednova", "wang2020fednova", NormalizedAveraging, options)
     try:
         check_sgd("FedNova", local.training, "Take sgd.")

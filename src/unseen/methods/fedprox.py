@@ -5,7 +5,7 @@ from typing import Any
 from unseen.combine import Mean
 from unseen.core import Method
 from unseen.gradient import Backprop, Proximal
-from unseen.local.train import Train
+from unseen.local.train import FullGradient, Train
 from unseen.methods.base import cited, federated, incompatible, local_training, with_gradient
 from unseen.methods.options import options_from
 from unseen.recipe import Training
@@ -29,7 +29,7 @@ def add_fedprox(method: Method, **options: Any) -> Method:
     """Hold any method's local training near the received model: + (μ/2) ‖w − x‖²."""
     if cited("li2020fedprox") in method.references:
         raise incompatible(method, "fedprox", "has its proximal term already.", "Set its mu.")
-    if not isinstance(local_training(method), Train):
+    if isinstance(local_training(method), FullGradient):
         why = "takes its gradient at the received model, where the proximal term is 0."
         raise incompatible(method, "fedprox", why)
     return with_gradient(method, lambda g: Proximal(g, **options), "li2020fedprox")

@@ -14,6 +14,7 @@ from unseen.local.intercepts import OwnIntercepts, bias_of
 from unseen.local.scaffold import CONTROL
 from unseen.local.train import Train
 from unseen.methods.base import (
+    alone,
     asking,
     cited,
     citing,
@@ -51,10 +52,11 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
     """
     if cited("debray2013framework") in method.references:
         raise incompatible(method, "intercepts", "has its own already.")
-    if "model" not in trained(method).slots or method.rounds is not None:
+    exchange = alone(method)
+    if method.rounds is not None:
         why = "does not train a network of its own."
         raise incompatible(method, "intercepts", why, "Put the modifier on its members.")
-    if any(isinstance(part, Ahead) for part in layers(trained(method).local)):
+    if any(isinstance(part, Ahead) for part in layers(exchange.local)):
         why = "begins uphill of the server's model, which does not include a site's own bias."
         raise incompatible(method, "intercepts", why, "Take feddyn+intercepts.")
     if not isinstance(local_training(method), Train):
@@ -63,7 +65,7 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
             f"a site of {method.name} does not train the model, so no bias of its own would move.",
             remedy="Put the modifier on a method whose sites train, as in fedavg+intercepts.",
         )
-    if CONTROL in trained(method).slots:
+    if CONTROL in exchange.slots:
         raise Incompatible(
             f"{method.name}+intercepts",
             f"the corrections of {method.name} make all sites follow one gradient, and so their "

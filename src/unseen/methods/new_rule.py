@@ -13,6 +13,7 @@ from unseen.methods.base import (
     incompatible,
     mean_of,
     model_rule,
+    several,
     trained,
     with_buffers,
     with_exchange,
@@ -98,19 +99,22 @@ def with_weights(method: Method, weights: Weights) -> Method:
     Note:
         Rules that set their own weights (GA, ARFL, medians) stay as they are around it.
     """
-    if "model" not in trained(method).slots or sets_weights(method):
-        return method
+    if several(method) or not isinstance(_chain(model_rule(method))[-1], Mean):
+        return method  # several federations took the weights each for itself
     return with_rule(method, _starting(model_rule(method), Mean(weights)))
 
 
 def sets_weights(method: Method) -> bool:
-    """Return whether the rule has no mean to start from that `with_weights` could set."""
-    if "model" not in trained(method).slots:
-        return False  # several federations, which took the weights each for itself
-    rule = model_rule(method)
-    while rule.source is not None:
-        rule = rule.source
-    return not isinstance(rule, Mean)
+    """Return whether a rule weighs models by itself: by no mean, or by one that adapts."""
+    slots = [pair for exchange in method.exchanges for pair in exchange.row_slots.items()]
+    rules = [slot.combine for row, slot in slots if row.partition("@")[0] == "model"]
+    chains = [_chain(rule) for rule in rules if rule is not None]
+    return any(not isinstance(c[-1], Mean) or any(r.adapts for r in c) for c in chains)
+
+
+def _chain(rule: Combine) -> list[Combine]:
+    """Return the rule, the one that it starts from, and so on."""
+    return [rule, *(_chain(rule.source) if rule.source is not None else [])]
 
 
 def _starting(rule: Combine, mean: Mean) -> Combine:

@@ -51,6 +51,8 @@ def add_rsc(method: Method, **options: Any) -> Method:
         raise incompatible(method, "rsc", "mutes features already.", "Set its own drop.")
     try:
         return citing(challenged(method, options), "huang2020rsc")
+    except Incompatible:
+        raise
     except UnseenError as error:
         raise Incompatible(f"{method.name}+rsc", f"{error}") from error
 

@@ -284,7 +284,8 @@ def across(every: Iterable[Sites], method: str, others: Sequence[str], declared:
     methods = (method, *others)
     whole = [sites for sites in every if set(methods) <= set(sites.figures)]
     rows = [
-        [(-1 if s.lower else 1) * mean(list(s.figures[m].values())) for m in methods] for s in whole
+        [round((-1 if s.lower else 1) * mean(list(s.figures[m].values())), 12) for m in methods]
+        for s in whole
     ]
     by_rank = np.mean([ranks(row) for row in rows], 0) if rows else [math.nan] * len(methods)
     enough = len(methods) > 2 and len(rows) > 1

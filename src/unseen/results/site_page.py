@@ -202,7 +202,8 @@ def section_across(over_sets: Across) -> dict[str, object]:
         f"`{m}` | {rank:.2f} | {p_text(over_sets.corrected.get(m))}" for m, rank in ordered
     ]  # fmt: skip
     friedman = p_text(over_sets.friedman)
-    note = f"Friedman's test that all methods are alike: p {friedman or 'not defined'}; p: "
+    note = "Friedman's test that all methods are alike, by its χ²: p "
+    note += f"{friedman or 'not defined'}; p: "
     note += "Wilcoxon's over data sets, corrected by Holm"
     if over_sets.tested < over_sets.sets:
         note += f", of the {counted(over_sets.tested, 'set')} whose figures have one unit"

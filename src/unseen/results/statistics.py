@@ -160,7 +160,8 @@ class Ranking:
         p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
         return (
             f"critical difference of mean ranks: {self.difference:.2f} (Nemenyi, {self.alpha:g}, "
-            f"{self.targets} targets); Friedman's test that all methods are alike: {p}"
+            f"{self.targets} targets); Friedman's test that all methods are alike, by Iman and "
+            f"Davenport's F: {p}"
         )
 
 

@@ -213,7 +213,8 @@ class Results:
         """
         methods, own_rounds = self.composed(), self.own_rounds()
         searched = self.searched()
-        own = [text for text in self.methods if "weights" in parse(text)[0].arguments]
+        by_rule = [name for name, method in methods.items() if sets_weights(method)]
+        named = [name for name in self.methods if "weights" in parse(name)[0].arguments]
         text = render(
             "unseen.results",
             "protocol.jinja",
@@ -223,8 +224,8 @@ class Results:
             results=self,
             unit=parse(self.study.dataset)[0].arguments.get("unit"),
             own_rounds=own_rounds,
-            own_weights=own,
-            by_rule=[t for t, m in methods.items() if t not in own and sets_weights(m)],
+            own_weights=[name for name in named if name not in by_rule],
+            by_rule=by_rule,
             counted=counted,
             searches=searched,
             ranges=all_ranges(searched),

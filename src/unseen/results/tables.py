@@ -114,7 +114,8 @@ class Table:
         rows = [[row[i] for i in places] for row in self.cells]
         pairs = zip(self.methods, rows, strict=True)
         complete = ((m, row) for m, row in pairs if all(cell.complete for cell in row))
-        means = {m: [mean(cell.values) for cell in row] for m, row in complete}
+        # Rounded: equal means may differ in their last bits.
+        means = {m: [round(mean(cell.values), 12) for cell in row] for m, row in complete}
         return rank(means, self.lower, alpha)
 
     def _cells(self, tail: bool) -> list[tuple[Cell, ...]]:

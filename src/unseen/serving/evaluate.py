@@ -32,7 +32,7 @@ from unseen.serving.evaluation.breakdown import (
     to_json,
 )
 from unseen.serving.evaluation.importance import importance
-from unseen.serving.evaluation.measures import Measured, cells, measured
+from unseen.serving.evaluation.measures import Measured, cells, codes, measured
 from unseen.serving.policy import Policy, policy_of
 from unseen.serving.predict import Runtime
 from unseen.serving.reading.labelled import LabelledData, Request, check_domains
@@ -135,7 +135,7 @@ def evaluate(
     importances: int = 0,
     gradients: int = 0,
 ) -> Evaluation:
-    """Measure every domain, with 95% bootstrap intervals over its examples.
+    """Measure every domain, with 95 % intervals over its examples.
 
     Args:
         trained: The model.
@@ -165,13 +165,18 @@ def evaluate(
             difference = max(difference, float((outputs - trained.outputs(batch.x)).abs().max()))
         if importances or gradients:
             inputs[batch.domain].append(batch.x)
-        parts[batch.domain].append(Answers(outputs, batch.y, batch.groups))
+        parts[batch.domain].append(Answers(outputs, batch.y, batch.groups, batch.units))
     if parts or data.domains or not data.faults:  # else nothing says which domains there are
         check_domains(request.domains, {**parts, **data.domains})
     # A domain of which no example could be used has no part.
     answers = {n: _joined(parts[n]) for n in request.domains or parts if n in parts}
     sites = tuple(
-        Site(name, role(trained, name), len(a.y), measured(a.outputs, a.y, names, policy))
+        Site(
+            name,
+            role(trained, name),
+            len(a.y),
+            measured(a.outputs, a.y, names, policy, codes(a.units)),
+        )
         for name, a in answers.items()
     )
     notes = render(
@@ -203,7 +208,9 @@ def evaluate(
 
 def _joined(parts: Sequence[Answers]) -> Answers:
     groups = {c: tuple(chain(*(p.groups[c] for p in parts))) for c in parts[0].groups}
-    return Answers(torch.cat([p.outputs for p in parts]), torch.cat([p.y for p in parts]), groups)
+    units = tuple(chain(*(p.units for p in parts)))
+    outputs, y = torch.cat([p.outputs for p in parts]), torch.cat([p.y for p in parts])
+    return Answers(outputs, y, groups, units)
 
 
 def _tables(

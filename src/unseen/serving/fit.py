@@ -8,6 +8,7 @@ from typing import Any
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Method
+from unseen.datasets.dataset import UNIT
 from unseen.errors import UnseenError
 from unseen.results.records import Record
 from unseen.results.selection import beaten, value
@@ -239,7 +240,8 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
         trained.at(name if trained.separate(name) else None)
         split = client.split("validation")
         outputs, y = answers_of(trained, prepared, split)
-        values = {m: list(v) for m, v in measured(outputs, y, metrics).items()}
+        units = split.meta.get(UNIT)
+        values = {m: list(v) for m, v in measured(outputs, y, metrics, units=units).items()}
         trains = len(client.train) if client.train is not None else 0
         sites.append({"site": name, "role": role, "trained on": trains, "examples": len(split),
                       "metrics": values})  # fmt: skip

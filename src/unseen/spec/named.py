@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError, nearest
+from unseen.expression import parse
 from unseen.spec.published import contents, tables
 
 #: Tables of which a study that builds on another changes single keys; all else it sets as a whole.
@@ -95,6 +96,7 @@ def settings_of(source: str) -> tuple[dict[str, Any], str]:
     if (base := settings.pop("base", None)) is None:
         return settings, name
     below = settings_of(base)[0]
+    leave_behind(below, settings.get("dataset"))
     tables = {key: {**below.get(key, {}), **settings.get(key, {})} for key in BY_KEY}
     return {**below, **settings, **{key: table for key, table in tables.items() if table}}, name
 
@@ -195,11 +197,28 @@ def put(settings: dict[str, Any], dotted: str, value: Any) -> None:
 
 def put_all(settings: dict[str, Any], overrides: Mapping[str, Any]) -> None:
     """Set dotted keys of a file's settings; other methods than its own need not be compared."""
+    leave_behind(settings, overrides.get("dataset"))
     methods = overrides.get("methods")
     if methods is not None and settings.get("reference") not in methods:
         settings.pop("reference", None)
     for key, value in overrides.items():
         put(settings, key, value)
+
+
+def leave_behind(settings: dict[str, Any], dataset: Any) -> None:
+    """Take away what settings say of their own data where another data set takes its place."""
+    names = [_name_of(expression) for expression in (settings.get("dataset"), dataset)]
+    if None not in names and names[0] != names[1]:
+        settings.pop("published", None)
+        settings["title"] = dataset
+
+
+def _name_of(expression: Any) -> str | None:
+    """Return the name that an expression begins with; None where there is none to read."""
+    try:
+        return parse(expression)[0].name if isinstance(expression, str) else None
+    except UnseenError:
+        return None  # whoever reads the setting says what is wrong with it
 
 
 def split_list(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
-from unseen.datasets.dataset import DataSet, Domain, Totals
+from unseen.datasets.dataset import UNIT, DataSet, Domain, Totals
 from unseen.datasets.tables.encoding import Schema, encode
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
@@ -220,7 +220,8 @@ def _client(
 ) -> Client:
     # An array with a digest of its own stays on disk.
     x = domain.x if domain.digest is None else Stored.of(domain.x)
-    everything = Split(x, domain.y, domain.meta)
+    own = {} if domain.units is None else {UNIT: domain.units}
+    everything = Split(x, domain.y, {**domain.meta, **own})
     if splits is None:
         return Client(domain.name, None, everything, classes)
     train, validation = map(everything.take, splits)

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from unseen.core import Exchange, Inbox, Memories, Method, Model, State, Table, Turn
 from unseen.core.atomic import write_atomically
-from unseen.core.parts import layers
+from unseen.core.parts import innermost, layers
 from unseen.core.rows import GRAM_WIDTH, Rows, column_blocks
 from unseen.errors import UnseenError
 from unseen.local.train import FullGradient, GapProbe
-from unseen.methods.base import local_training, trained, with_local
+from unseen.methods.base import trained, with_local
 from unseen.metrics.evaluation import plain
 
 RECORDS = ("weights", "gram", "gaps", "drift")
@@ -148,7 +148,7 @@ def probed(method: Method) -> Method:
 
 def check_locals(method: Method) -> None:
     """Refuse to look at the local models of a method that trains none."""
-    if isinstance(local_training(method), FullGradient):
+    if isinstance(innermost(trained(method).local), FullGradient):
         what = f"{method.name} sends gradients, so there are no local models."
         remedy = "Leave it out, or save = ['locals'], cross_evaluation and record = ['gaps']."
         raise UnseenError(what, remedy=remedy)

@@ -23,11 +23,11 @@ from unseen.expression import parse
 from unseen.federation.flower import terms
 from unseen.federation.flower.desk import Desk
 from unseen.federation.flower.terms import FAILED, REFUSED, Refused
+from unseen.federation.kits.signatures import check_study
 from unseen.federation.policy import site_ledger, spending, study_rules
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.proposals import SHORT
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.signatures import check_study
 from unseen.methods.compose import method as compose
 from unseen.privacy import channelled, kinds, wire
 from unseen.study.label_kinds import chosen_metrics

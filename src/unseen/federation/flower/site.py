@@ -22,7 +22,7 @@ from unseen.datasets.tables.sheet import Sheet, names_of, read
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.federation.flower.terms import Refused
-from unseen.federation.kit import ACCOUNT, START
+from unseen.federation.kits.kit import ACCOUNT, START
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.spec.study import StudySpec
 from unseen.study.setting import digest_of

@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from unseen.core import Inbox
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import State
+from unseen.datasets.dataset import UNIT
 from unseen.engine import client_memories
 from unseen.engine.messages import Value, named, to_inbox
 from unseen.exact.thresholds import class_counts
@@ -79,7 +80,8 @@ def measure(desk: Desk) -> dict[str, Value]:
     outputs, y = forward(model, split, desk.runtime.method.predict, inbox), split.y
     if prepared.scale is not None:
         outputs, y = prepared.scale.restored(outputs), prepared.scale.restored(y)
-    values = {m: list(v) for m, v in measured(outputs, y, desk.head["metrics"]).items()}
+    intervals = measured(outputs, y, desk.head["metrics"], units=split.meta.get(UNIT))
+    values = {name: list(parts) for name, parts in intervals.items()}
     trains = len(client.train) if client.train is not None else 0
     line = {
         "site": desk.site.name, "role": desk.head["role"], "trained on": trains,

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, field_validator
 
 from unseen.errors import UnseenError
-from unseen.federation.kit import RULES
+from unseen.federation.kits.kit import RULES
 from unseen.federation.templates import source
 from unseen.spec.wording import Settings, WrongSettings, sentences
 

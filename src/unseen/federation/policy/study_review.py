@@ -13,9 +13,9 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.gate import named_values, nearly_unique
 from unseen.federation.flower.site import Site, load
+from unseen.federation.kits.signatures import check_study
 from unseen.federation.policy.proposals import SHORT, Proposal
 from unseen.federation.policy.study_rules import breaches, columns_of, sight_of
-from unseen.federation.signatures import check_study
 from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
 from unseen.spec.holdout import Task

@@ -4,7 +4,7 @@ Counts are sums over sites. What is not a sum, such as an area under a curve, is
 site and averaged, so that no site's rows are compared with another's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.metrics.bootstrap import bootstrap, interval
 from unseen.metrics.class_metrics import confusion, rankable
 from unseen.metrics.evaluation import LOWER, METRICS, UNORDERED
-from unseen.serving.evaluation.measures import RESAMPLES, Measured, measured
+from unseen.serving.evaluation.measures import RESAMPLES, Measured, codes, measured
 from unseen.serving.policy import Policy
 
 #: Sites below which a bootstrap over sites says nothing; levels of a subgroup's column at most.
@@ -38,11 +38,13 @@ class Answers:
         outputs: Calibrated outputs [N, C].
         y: Labels [N].
         groups: Column -> each row's cell.
+        units: Whose row each is; empty where each stands for itself.
     """
 
     outputs: Tensor
     y: Tensor
     groups: Mapping[str, tuple[str, ...]]
+    units: tuple[Hashable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,9 @@ def over_sites(sites: Mapping[str, Mapping[str, Measured]]) -> dict[str, tuple[M
 
 
 def ratio(parts: Tensor, wholes: Tensor) -> Measured:
-    """Return Σ parts / Σ wholes over sites [K], with a bootstrap interval over sites."""
+    """Return Σ parts / Σ wholes over sites [K], with a bootstrap interval over those with any."""
     value = float(parts.sum() / wholes.sum()) if float(wholes.sum()) else None
-    if value is None or len(parts) < FEWEST:
+    if value is None or int((wholes > 0).sum()) < FEWEST:
         return Measured(value)
 
     def statistic(weights: Tensor) -> Tensor:
@@ -164,11 +166,14 @@ def by_group(
         )
     outputs = torch.cat([a.outputs for a in answers.values()])
     y = torch.cat([a.y for a in answers.values()])
+    units = codes([(site, unit) for site, a in answers.items() for unit in a.units])
     pairs = [m for m in metrics if m in OF_PAIRS] if len(answers) > 1 else []
     rows, values = [], dict[str, dict[str, Measured]]()
     for level in levels:
         mask = torch.tensor([cell == level for cell in cells])
-        together = measured(outputs[mask], y[mask], [m for m in metrics if m not in pairs], policy)
+        own = None if units is None else units[mask]
+        of_rows = [m for m in metrics if m not in pairs]
+        together = measured(outputs[mask], y[mask], of_rows, policy, own)
         parts = [_rows(a, [cell == level for cell in a.groups[column]]) for a in answers.values()]
         values[level] = {
             m: _mean_at_sites(parts, m, policy) if m in pairs else together[m] for m in metrics

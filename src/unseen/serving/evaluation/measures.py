@@ -1,12 +1,14 @@
-"""Metrics of one site with intervals over its examples."""
+"""Metrics of one site with intervals over its examples, where these are enough for one."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from unseen.core.turn import keyed
-from unseen.metrics.bootstrap import bootstrap, interval
+from unseen.metrics.bootstrap import Statistic, bootstrap, interval
 from unseen.metrics.evaluation import METRICS
 from unseen.metrics.weighted_metrics import WEIGHTED
 from unseen.results.formats import decimals
@@ -14,6 +16,18 @@ from unseen.serving.policy import Policy
 
 #: Bootstrap samples.
 RESAMPLES = 1000
+#: The fewest examples of the rarer kind from which they are drawn: of a normal score with an area
+#: under the curve of 0.76, intervals of 95 % then hold the truth in 94 %; with five in 86 %, with
+#: two in 55 %.
+FEWEST_OF_A_KIND = 10
+#: Metrics that are shares of rows -> which rows, by the decisions [N] and the labels [N].
+SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "accuracy": lambda guess, y: torch.ones_like(y, dtype=torch.bool),
+    "sensitivity": lambda guess, y: y == 1,
+    "specificity": lambda guess, y: y == 0,
+    "ppv": lambda guess, y: guess == 1,
+    "npv": lambda guess, y: guess == 0,
+}
 
 
 class Measured(NamedTuple):
@@ -51,25 +65,92 @@ def cells(metrics: Mapping[str, Sequence[float | None]]) -> list[str]:
 
 
 def measured(
-    outputs: Tensor, y: Tensor, metrics: Sequence[str], policy: Policy | None = None
+    outputs: Tensor,
+    y: Tensor,
+    metrics: Sequence[str],
+    policy: Policy | None = None,
+    units: Tensor | None = None,
 ) -> dict[str, Measured]:
-    """Return each metric with its 95% percentile interval over 1000 resamples of the examples.
+    """Return each metric with its 95 % interval over the examples.
+
+    Of a share of rows (accuracy, sensitivity, specificity, PPV, NPV) it is Wilson's, which holds
+    for few rows and near 0 and 1; of any other metric that of percentiles over 1000 resamples.
 
     Args:
         outputs: The model's outputs [N, C].
         y: The labels [N].
         metrics: Names in `METRICS`.
         policy: Where the threshold of decisions lies, if it is not the largest probability.
+        units: Codes [N] of patients, or of whatever has several rows: they are drawn as a whole,
+            and a share is as certain as if each were one row.
 
     Note:
         The draws are keyed, so the same outputs give the same interval. It is about further
         examples of the same site, and says nothing about another one. Samples in which a metric is
-        undefined are left out; with fewer than two examples there is no interval.
+        undefined are left out. There is none from fewer than ten examples (units) of the rarer
+        kind: those outside the most frequent class, events, or all where labels are numbers.
+
+    Source:
+        Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
     """
     z = {n: policy.for_metric(n, outputs) if policy is not None else outputs for n in metrics}
-    weighted = {name: WEIGHTED[name](z[name], y) for name in metrics}
-    draws = RESAMPLES if len(y) > 1 else 0
-    samples = bootstrap(weighted, len(y), draws, keyed("bootstrap/examples"))
     values = {name: METRICS[name](z[name], y) for name in metrics}
-    ends = {name: interval(x) for name, x in samples.items() if values[name] is not None}
-    return {name: Measured(value, *(ends.get(name) or ())) for name, value in values.items()}
+    shares = SHARES if y.dim() == 1 and not y.is_floating_point() else {}
+    ends = {
+        name: wilson(value, _count(units, shares[name](z[name].argmax(1), y)))
+        for name, value in values.items()
+        if value is not None and name in shares
+    }
+    others = [name for name in metrics if name not in shares and values[name] is not None]
+    if _count(units, rarer(y)) >= FEWEST_OF_A_KIND:
+        place = torch.arange(len(y)) if units is None else units.unique(return_inverse=True)[1]
+        weighted = {name: _by_unit(WEIGHTED[name](z[name], y), place) for name in others}
+        drawn = int(place.max()) + 1
+        samples = bootstrap(weighted, drawn, RESAMPLES, keyed("bootstrap/examples"))
+        ends |= {name: found for name, x in samples.items() if (found := interval(x))}
+    return {name: Measured(value, *ends.get(name, ())) for name, value in values.items()}
+
+
+def wilson(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of n examples.
+
+        (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
+
+    Example:
+        >>> [round(end, 3) for end in wilson(1.0, 10)]
+        [0.722, 1.0]
+    """
+    middle = share + z * z / (2 * n)
+    reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    whole = 1 + z * z / n
+    return max(0.0, (middle - reach) / whole), min(1.0, (middle + reach) / whole)
+
+
+def rarer(y: Tensor) -> Tensor:
+    """Return which examples [N] are of the rarer kind, on which an interval depends most."""
+    if y.dim() == 2:
+        return y[:, 1] > 0  # times: events
+    if y.dim() != 1 or y.is_floating_point():
+        return torch.ones(len(y), dtype=torch.bool)
+    return y != y.mode().values
+
+
+def codes(units: Sequence[Hashable]) -> Tensor | None:
+    """Return a code [N] for each row's unit, in order of appearance; None for none.
+
+    Example:
+        >>> codes(["anna", "bert", "anna"])
+        tensor([0, 1, 0])
+    """
+    places: dict[Hashable, int] = {}
+    return torch.tensor([places.setdefault(u, len(places)) for u in units]) if units else None
+
+
+def _count(units: Tensor | None, mask: Tensor) -> int:
+    """Return how many examples are in the mask, or how many units have one there."""
+    return int(mask.sum()) if units is None else len(units[mask].unique())
+
+
+def _by_unit(statistic: Statistic, place: Tensor) -> Statistic:
+    """Return the statistic of weights of units [R, U], each of which all its rows have."""
+    return lambda weights: statistic(weights[:, place])

@@ -58,12 +58,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A batch of one domain: inputs [N, ...], labels [N], and each row's subgroup by column."""
+    """A batch of one domain: inputs [N, ...], labels [N], each row's subgroups and its unit."""
 
     domain: str
     x: Tensor
     y: Tensor
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    units: tuple[str | int, ...] = ()
 
 
 @dataclass
@@ -217,7 +218,13 @@ class LabelledData:
                 if (x := stacked(items)) is not None:
                     groups_of = {c: _cells(items, c) for c in self.request.groups}
                     y = labels_of(self.trained, torch.tensor(values).to(kind))
-                    yield Labelled(name, x, y, groups_of)
+                    yield Labelled(name, x, y, groups_of, self._units(items))
+
+    def _units(self, items: Sequence[Item]) -> tuple[str, ...]:
+        """Return whose rows these are, where training had a column of units that is here, too."""
+        column = self._training.arguments.get("unit")
+        there = isinstance(column, str) and column in items[0].cells
+        return _cells(items, str(column)) if there else ()
 
     def _count(self, items: Iterable[Item]) -> None:
         for item in self.trained.bounds.mark(list(items)):
@@ -275,7 +282,8 @@ def of_data_set(trained: Trained, folder: Path | None, request: Request) -> Iter
             some = slice(i, i + size)
             groups = {column: cells[some] for column, cells in names.items()}
             inputs_of, y = split.batch(some)
-            yield Labelled(domain.name, inputs_of, labels_of(trained, y), groups)
+            units = () if domain.units is None else tuple(domain.units[some].tolist())
+            yield Labelled(domain.name, inputs_of, labels_of(trained, y), groups, units)
 
 
 def _training_data(trained: Trained, folder: Path | None) -> DataSet:

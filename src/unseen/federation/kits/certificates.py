@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from unseen.errors import UnseenError, absent
-from unseen.federation.kit_spec import is_address
+from unseen.federation.kits.kit_spec import is_address
 
 try:
     from cryptography import x509

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.federation.certificates import write
+from unseen.federation.kits.certificates import write
 from unseen.signing import Document, check, new_key, read, signed
 
 #: Files of kits: the authority's halves, a person's key and certificate, what is revoked, and what

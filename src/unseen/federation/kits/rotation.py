@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from unseen.errors import UnseenError, nearest
-from unseen.federation import signatures
-from unseen.federation.certificates import Authority, write, write_pair, write_site_keys
-from unseen.federation.kit_spec import Federation
-from unseen.federation.provision import DESCRIPTION, described, readme, write_sum_keys
+from unseen.federation.kits import signatures
+from unseen.federation.kits.certificates import Authority, write, write_pair, write_site_keys
+from unseen.federation.kits.kit_spec import Federation
+from unseen.federation.kits.provision import DESCRIPTION, described, readme, write_sum_keys
 from unseen.signing import read
 
 #: Keys of sums, which all sites change together, and their files.

@@ -14,7 +14,7 @@ from unseen.core.round import play_round
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked
-from unseen.study.few_rows import line, shortened
+from unseen.study.costs.few_rows import line, shortened
 from unseen.study.runtime import Runtime
 
 #: Models of a batch that gains as much as any (docs/performance.md).

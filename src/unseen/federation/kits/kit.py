@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from unseen.errors import UnseenError
-from unseen.federation.certificates import period, read_certificate
-from unseen.federation.kit_spec import PersonRole, Role
-from unseen.federation.signatures import check_kit
+from unseen.federation.kits.certificates import period, read_certificate
+from unseen.federation.kits.kit_spec import PersonRole, Role
+from unseen.federation.kits.signatures import check_kit
 from unseen.spec.wording import Settings, WrongSettings, sentences
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from unseen.local.train import Train
 from unseen.metrics.evaluation import EVALUATION_BATCH
 from unseen.results.records import TEST, VALIDATE, Job
 from unseen.spec.study import StudySpec
-from unseen.study.batch_costs import ENOUGH, Batch
-from unseen.study.few_rows import amount, line, shortened
+from unseen.study.costs.batch_costs import ENOUGH, Batch
+from unseen.study.costs.few_rows import amount, line, shortened
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime, composed, first_network

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.federation import signatures
-from unseen.federation.certificates import Authority, write, write_pair, write_site_keys
-from unseen.federation.kit import SECRETS
-from unseen.federation.kit_spec import Federation, Role
+from unseen.federation.kits import signatures
+from unseen.federation.kits.certificates import Authority, write, write_pair, write_site_keys
+from unseen.federation.kits.kit import SECRETS
+from unseen.federation.kits.kit_spec import Federation, Role
 from unseen.federation.templates import render, source
 from unseen.spec.named import toml
 

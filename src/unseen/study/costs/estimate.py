@@ -10,8 +10,8 @@ from unseen.engine.determinism import reproducible
 from unseen.results.records import Record
 from unseen.results.statistics import mean
 from unseen.results.study_folder import StudyFolder
+from unseen.study.costs.round_costs import Stage
 from unseen.study.plan import Plan
-from unseen.study.round_costs import Stage
 from unseen.study.runner import batches
 
 #: Seconds of measured training of all methods together, and the most for one.
