@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
@@ -22,7 +24,7 @@ from unseen.federation.flower.site_handler import handle
 from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy import spending
 from unseen.federation.policy.site_policy import SitePolicy
-from unseen.federation.policy.small_groups import few, without_few
+from unseen.federation.policy.small_groups import few, merged, without_few
 from unseen.federation.policy.study_rules import breaches, columns_of
 from unseen.serving import foreign_code
 from unseen.spec.study import StudySpec
@@ -175,3 +177,18 @@ def test_what_is_private_of_sites_is_spent_by_examples_too() -> None:
     ]
     alone = [{"answer": str(i), "releases": lines[0]["releases"]} for i in range(2)]
     assert spending.epsilon(lines, 1e-5)["example"] == spending.epsilon(alone, 1e-5)["example"]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=40), st.integers(1, 12))
+def test_counts_that_leave_are_of_enough_rows(rows: list[int], least: int) -> None:
+    """No cell below the least, no row lost unless a class has too few, none moved past another."""
+    counts = torch.tensor([rows, rows[::-1]])
+    leaving = merged(counts, least)
+    assert not bool(((leaving > 0) & (leaving < least)).any())
+    total = sum(rows) if sum(rows) >= least else 0
+    assert leaving.sum(1).tolist() == [total, total]
+    if total:
+        moved = (leaving.cumsum(1) - counts.cumsum(1)).abs().max()
+        assert int(moved) < 2 * least
+    assert torch.equal(merged(counts, 1), counts)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from support.command_line import Command
 
 from unseen.serving.decisions import Evidence
 from unseen.serving.promise import broken_promise
@@ -44,3 +47,28 @@ def test_a_metric_without_a_value_at_sites_left_out_promises_nothing() -> None:
     content = spec(0.5) | {"metric": "auroc"}
     results = [{"site": "a", "role": "validation split", "metrics": {"auroc": [0.4, 0.0, 1.0]}}]
     assert broken_promise(content | {"results": results}, one_class) == ""
+
+
+STUDY = """
+dataset = "table(path='visits.csv', domain='site', label='kind')"
+methods = ["glm"]
+seeds = 1
+holdout = "none"
+"""
+
+
+def test_a_class_that_one_site_alone_has_is_named_where_calibration_follows_it(
+    tmp_path: Path, unseen: Command
+) -> None:
+    kinds = {"a": "red blue", "b": "red blue", "c": "red blue green"}
+    rows = [
+        f"{site},{i % 7},{kind}" for site, names in kinds.items() for i in range(12)
+        for kind in names.split()
+    ]  # fmt: skip
+    (tmp_path / "visits.csv").write_text("\n".join(["site,age,kind", *rows]))
+    (tmp_path / "visits.toml").write_text(STUDY)
+    command = ("train", tmp_path / "visits.toml", "--data-dir", tmp_path, "--out", tmp_path / "m")
+    assert "had no row of" not in unseen(*command).out
+    text = unseen(*command, "--leave-out", "3").out
+    assert "warning: the models that were trained without some sites had no row of green" in text
+    assert "green without c" in (tmp_path / "m" / "README.md").read_text()

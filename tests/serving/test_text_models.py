@@ -90,7 +90,7 @@ def test_evaluation_reads_the_notes_of_a_file_as_those_of_the_data_set(
         value, *ends = told["west"]["loss"]
         recorded, *recorded_ends = held_out["metrics"]["loss"]
         assert value == pytest.approx(recorded, rel=1e-5)
-        assert ends == pytest.approx(recorded_ends, rel=1e-5)
+        assert ends == recorded_ends == [None, None]  # too few notes of the rarer class
 
 
 def test_the_directory_says_what_becomes_of_a_note(of_notes: Trained) -> None:

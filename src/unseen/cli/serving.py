@@ -58,6 +58,7 @@ def train(
         leave_out: Train again without each of this many groups of training sites, so that
             calibration, thresholds and prediction sets are of sites that no model had seen.
     """
+    from unseen.metrics.evaluation import looked_for
     from unseen.results.formats import plain
     from unseen.serving.fit import site_rows, study_of
     from unseen.serving.fit import train as run
@@ -86,8 +87,10 @@ def train(
     spec = trained.spec
     rows = [[(text, "") for text in row] for row in site_rows(spec["results"], spec["metrics"])]
     percent = any("accuracy" in name for name in spec["metrics"])
-    note = "[...]: 95% bootstrap interval over the site's examples"
+    note = "[...]: 95% interval over the site's examples"
+    note += "; none from fewer than ten of the rarer kind"
     notes = [note + "; accuracies in percent" * percent]
+    notes += filter(None, [looked_for(spec["metrics"], spec["classes"])])
     if worse := spec.get("worse than a constant"):
         notes.append(f"worse than a constant: {', '.join(worse)}")
     print(plain("", [rows], notes))
@@ -136,7 +139,7 @@ def predict(
             ten false alarms).
         abstain: Answer nothing where the answer's probability is below this.
         coverage: Add prediction sets, or intervals of numbers, that hold the truth of a new site's
-            row this often, such as 0.8.
+            row at least this often, such as 0.8.
         times: When to give survival, such as 90,365 (default: the ends of the model's intervals).
         runtime: torch, or onnx for its export.
         site: Use this training site's own BatchNorm statistics, if it kept any.
@@ -220,7 +223,7 @@ def evaluate(
     allow_code: AllowCode = False,
     key: str = "",
 ) -> None:
-    """Measure a model on data with labels: metrics per domain, with bootstrap intervals.
+    """Measure a model on data with labels: metrics per domain, with intervals.
 
     Without --data it is the data set of training, where UNSEEN_DATA says. What cannot be used is
     named, and the exit code is then 1.

@@ -5,7 +5,7 @@ sources' validation splits, or whole sites that models trained without them answ
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self
 
 import torch
@@ -45,11 +45,13 @@ class Evidence:
         kind: `validation`: rows of sites that it was trained on; `left-out`: other sites.
         outputs: Site -> uncalibrated outputs [N, C].
         y: Site -> labels [N]; numbers in their own unit.
+        unlearned: Site -> the classes of its rows of which the model had none.
     """
 
     kind: Literal["validation", "left-out"]
     outputs: Mapping[str, Tensor]
     y: Mapping[str, Tensor]
+    unlearned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -21,6 +21,7 @@ from unseen.datasets.image_files.layout import survey
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import parse
+from unseen.metrics.evaluation import looked_for
 from unseen.privacy.ledger import card as ledger_card
 from unseen.results import records
 from unseen.results.formats import counted
@@ -264,6 +265,7 @@ def card(spec: Mapping[str, Any], references: Sequence[str]) -> str:
     return render(
         "unseen.serving", "card.md.jinja",
         spec=spec, references=references, steps=spec["input"]["steps"], roles=ROLES,
+        about=looked_for(spec["metrics"], spec["classes"]),
         bound=BOUND, cells=cells, counted=counted, line=_line,
         no_result=NO_RESULT, readable=readable, network=in_words,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from unseen.core.labels import are_masks
 from unseen.core.templates import render
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import accuracy, check_metric, fitting
+from unseen.metrics.evaluation import accuracy, check_metric, fitting, looked_for
 from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.attribution import attribution, check_gradients
@@ -181,7 +181,8 @@ def evaluate(
     )
     notes = render(
         "unseen.serving", "evaluation.jinja",
-        spec=trained.spec, metrics=" ".join(names), roles=[site.role for site in sites],
+        spec=trained.spec, about=looked_for(names, classes), metrics=" ".join(names),
+        roles=[site.role for site in sites],
         lines=[*data.lines(), *policy.notes(raw=False)], below=beaten(trained, names, answers),
         runtime=runtime, difference=difference,
     )  # fmt: skip

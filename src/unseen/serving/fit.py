@@ -25,7 +25,7 @@ from unseen.serving.description import ROLES, card, not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.measures import cells, measured
 from unseen.serving.one_model import RECORDS, answers_of, fit_model, left_out, validation_of
-from unseen.serving.promise import broken_promise
+from unseen.serving.promise import broken_promise, unlearned_classes
 from unseen.spec.holdout import PLANS
 from unseen.spec.named import put_all, settings_of
 from unseen.spec.study import StudySpec
@@ -170,9 +170,11 @@ def train(
         spec["results"] = results(trained, fitted.prepared, planned.setting.metrics)
         directory.write(out, spec, tensors)
         trained = directory.read(out, allow_code=True)
-    if warning := broken_promise(spec, evidence):
-        say(f"warning: {warning}")
-        spec["warnings"] = [warning, *spec["warnings"]]
+    warnings = [broken_promise(spec, evidence), unlearned_classes(spec, evidence)]
+    if any(warnings):
+        for warning in filter(None, warnings):
+            say(f"warning: {warning}")
+        spec["warnings"] = [*filter(None, warnings), *spec["warnings"]]
         directory.write(out, spec, tensors)
         trained = directory.read(out, allow_code=True)
     write_pages(out, trained.spec, fitted.method, planned.data.citation)

@@ -220,6 +220,7 @@ def left_out(
     (task,) = planned.tasks
     outputs: dict[str, Tensor] = {}
     labels: dict[str, Tensor] = {}
+    unlearned: dict[str, tuple[int, ...]] = {}
     for part in Groups(groups=min(groups, len(task.sources))).tasks(task.sources):
         say(f"without {', '.join(part.targets)}")
         holdout = Fixed(source=part.sources, target=part.targets, validation=task.validation)
@@ -228,7 +229,18 @@ def left_out(
         for name, client in fitted.prepared.targets.items():
             split = client.split("validation")
             outputs[name], labels[name] = answers_of(fitted.trained, fitted.prepared, split)
-    return Evidence("left-out", outputs, labels)
+            if fitted.prepared.classes is not None and not fitted.prepared.masks:
+                unlearned[name] = _unlearned(fitted.prepared, labels[name])
+    missing = {name: classes for name, classes in unlearned.items() if classes}
+    return Evidence("left-out", outputs, labels, missing)
+
+
+def _unlearned(prepared: Prepared, y: Tensor) -> tuple[int, ...]:
+    """Return the classes among labels [N] of which no source has a row to train on."""
+    learned = {
+        c for s in prepared.sources.values() if s.train is not None for c in s.train.y.tolist()
+    }
+    return tuple(sorted(set(y.tolist()) - learned))
 
 
 def one_job(planned: Plan) -> Job:

@@ -138,9 +138,12 @@ class Policy:
             lines.append(f"no answer where its probability is below {self.least:g}")
         if self.coverage is not None and self.decisions.scores is not None:
             what = "sets" if self.classes is not None else "intervals"
+            # What the scores of K sites are cut at, since one of K + 1 sites may be any.
+            cut = min(1.0, self.coverage * (about["sites"] + 1) / about["sites"])
             lines.append(
-                f"{what} hold the truth of a new site's row in about {100 * self.coverage:g}%, "
-                f"if its site is like a draw from where the {about['sites']} sites are from"
+                f"{what} hold the truth of a new site's row in at least {100 * self.coverage:g}% "
+                f"(of these {about['sites']} sites' in {100 * cut:.3g}%), if its site is like a "
+                "draw from where they are from"
             )
             if self.decisions.scores.is_largest(self.coverage):
                 lines.append(

@@ -42,3 +42,24 @@ def broken_promise(spec: Mapping[str, Any], evidence: Evidence | None) -> str:
         "least that was expected at a site it has not seen: its training failed. Do not use it; "
         "train with a smaller learning rate, or for more rounds"
     )
+
+
+def unlearned_classes(spec: Mapping[str, Any], evidence: Evidence | None) -> str:
+    """Return a warning where calibration rests on answers about classes that a model never met.
+
+    Args:
+        spec: The content of `model.json`.
+        evidence: Answers at sites that were left out, if there are any.
+    """
+    if evidence is None or not evidence.unlearned:
+        return ""
+    names = spec["classes"]
+    parts = [
+        f"{', '.join(names[c] for c in classes)} without {site}"
+        for site, classes in evidence.unlearned.items()
+    ]
+    return (
+        f"the models that were trained without some sites had no row of {'; '.join(parts)}. "
+        "Calibration, thresholds and sets follow their answers there, and make the probabilities "
+        "of all sites less sure than they need be; take --calibrate none, or do without --leave-out"
+    )

@@ -22,6 +22,7 @@ from unseen.federation.flower.answers import COUNTS, RESULTS
 from unseen.federation.flower.desk import Desk, match
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.proposals import APART, SHORT, digest_of
+from unseen.federation.policy.small_groups import merged
 from unseen.metrics.evaluation import forward
 from unseen.results.records import Job
 from unseen.serving import directory
@@ -90,7 +91,7 @@ def measure(desk: Desk) -> dict[str, Value]:
     content: dict[str, Value] = {RESULTS: json.dumps(line)}
     decides = prepared.classes == 2 and not prepared.masks and desk.head["role"] == "source"
     if decides and not not_in_the_clear(desk.study):
-        content[COUNTS] = class_counts(outputs, y)
+        content[COUNTS] = merged(class_counts(outputs, y), desk.site.policy.least.examples)
     return content
 
 
