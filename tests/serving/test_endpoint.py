@@ -18,6 +18,7 @@ import pytest
 from support.command_line import Command
 from support.federations import write_photos, write_table
 
+from unseen.errors import UnseenError
 from unseen.serving.directory import Trained
 from unseen.serving.export import export
 from unseen.serving.http.endpoint import Service, rows_of_json
@@ -214,6 +215,10 @@ def test_images_are_answered_alone_and_in_an_archive(
 
 def test_rows_of_json_are_checked() -> None:
     assert rows_of_json(b'{"rows": [{"a": null}], "keep": ["a"]}') == ([{"a": None}], ["a"])
+    with pytest.raises(UnseenError, match="unknown key of the body 'threshold'"):
+        rows_of_json(b'{"rows": [], "threshold": 0.1}')
+    with pytest.raises(UnseenError, match="has 'a' more than once"):
+        rows_of_json(b'{"rows": [{"a": 1, "b": 2, "a": 3}]}')
     with pytest.raises(ValueError, match="not JSON"):
         rows_of_json(b"[" * 100_000)
 

@@ -29,7 +29,7 @@ def report(
 
     Args:
         folders: What --out of a study was.
-        out: Folder of the report (default: DIR/report).
+        out: Folder of the report (default: DIR/report; of several DIRs, report).
         metric: What to show first, such as accuracy.
         selection: Another selection rule than the study's.
         reference: The method to test the others against.

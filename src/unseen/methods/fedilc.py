@@ -42,8 +42,8 @@ class FishrPenalty(Checked, named="fishr"):
             before 0.2, outweighs the loss (33 % after 20 rounds, where `fedsgd` has 66 %).
         covariance: `"diagonal"`, the variances, as in FedILC's experiments, or `"full"`, as in its
             formula, for heads of up to 1,024 weights.
-        scale: `"paper"` as above; `"released"` leaves out 1/E, as the code does, so that its λ is E
-            times the paper's.
+        scale: `"paper"` as above; `"released"` leaves out 1/E, as the code does, so that a λ there
+            is as strong as λE here.
         warmup: rounds before λ sets in; 0 as released. Fishr's own code waits 1,500 steps.
         head: the layer's name, by default the last linear one.
         chunk: the most examples that pass the network at a time, see `fedsgd`; the variances are

@@ -26,9 +26,9 @@ def add_ga(method: Method, **options: Any) -> Method:
 
         G_i = risk_i(x) − risk_i(y_i),   a_i ← a_i + d^r (G_i − μ) / max_j |G_j − μ|
 
-    x: the received model; y_i: client i's own after its last local training; a_i: starts at 1/K and
-    replaces p_i wherever the method's rule starts from p_i, which is how GA reaches PPDG and every
-    other rule with a prior.
+    x: the received model; y_i: client i's own after its last local training; a_i: starts at 1/K,
+    whatever weights the method has, and replaces p_i wherever the method's rule starts from p_i,
+    which is how GA reaches PPDG and every other rule with a prior.
 
     Note:
         step=0 is the method with uniform weights, which in the paper's Table 3 (63.79) is already
@@ -65,7 +65,7 @@ def adjusted(rule: Combine, ga: GeneralizationAdjustment, name: str) -> Combine:
         why = f"both own the weights of the clients; {name} sets them by their losses, GA would by "
         raise Incompatible(f"{name}+ga", f"{why}their gaps.")
     if not any(field.name == "prior" for field in fields(rule)):  # type: ignore[arg-type]
-        why = f"the rule of {name} has no aggregation weights to adjust."
+        why = f"the rule of {name} starts from no mean, whose weights GA would adjust."
         raise Incompatible(f"{name}+ga", why)
     prior = adjusted(rule.source or Mean("uniform"), ga, name)
     assert isinstance(prior, Weighted)

@@ -3,6 +3,7 @@
 import io
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from unseen.core.templates import render
-from unseen.errors import UnseenError, nearest, optional
+from unseen.errors import UnseenError, check_known, nearest, optional
 from unseen.serving.directory import Trained
 from unseen.serving.policy import Policy
 from unseen.serving.predict import Columns, Line, Runtime, answered, marked, writing
@@ -170,9 +171,13 @@ def rows_of_parquet(content: bytes, most: int) -> list[dict[str, object]]:
 def rows_of_json(content: bytes) -> tuple[list[dict[str, object]], list[str]]:
     """Return the rows of `{"rows": [{column: value}], "keep": [column]}`, and what to copy."""
     try:
-        body = json.loads(content)
+        body = json.loads(content, object_pairs_hook=_once)
+    except UnseenError:
+        raise
     except (ValueError, RecursionError):
         raise UnseenError("the body is not JSON.") from None
+    if isinstance(body, dict):
+        check_known("key of the body", ("rows", "keep"), *body)
     rows = body.get("rows") if isinstance(body, dict) else None
     keep = body.get("keep", []) if isinstance(body, dict) else None
     plain = (str, int, float, type(None))
@@ -185,6 +190,15 @@ def rows_of_json(content: bytes) -> tuple[list[dict[str, object]], list[str]]:
     if not isinstance(keep, list) or not all(isinstance(name, str) for name in keep):
         raise UnseenError("keep is a list of columns.")
     return rows, keep
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON that names nothing twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise UnseenError(f"an object of the body has {twice!r} more than once.")
+    return content
 
 
 def page(service: Service) -> str:
