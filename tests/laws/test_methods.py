@@ -354,6 +354,7 @@ def test_every_refusal_gives_a_reason():
             except UnseenError as error:
                 refusals.append(str(error))
                 assert str(error).startswith(f"{name}+{modifier} cannot be: ")
+                assert str(error).count("cannot be") == 1
     assert any("pools the data" in reason for reason in refusals)
     assert any("already decides" in reason for reason in refusals)
     assert any("term is 0" in reason for reason in refusals)

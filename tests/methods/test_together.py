@@ -150,3 +150,21 @@ def test_parts_of_a_model_are_sent_one_after_the_other():
     assert exchange.incoming(entries, 7)["model"].tolist() == [0, 1, 2, 0, 0, 5, 0]
     other = exchange.incoming({"model": torch.zeros(4)}, 7)
     assert other["model"].shape == (4,)  # refused by whoever checks the model
+
+
+@pytest.mark.parametrize("holder", ["ema", "tail", "ensemble(members=2)"])
+@pytest.mark.parametrize(
+    "modifier", ["ga", "fedprox(mu=0.1)", "rsc", "shift", "compress", "fedadg"]
+)
+def test_what_changes_one_model_comes_before_what_holds_several(holder: str, modifier: str) -> None:
+    name = modifier.partition("(")[0]
+    with pytest.raises(UnseenError) as caught:
+        method(f"fedavg+{holder}+{modifier}")
+    assert str(caught.value).startswith(f"fedavg+{holder}+{name} cannot be: fedavg+{holder} holds")
+    assert "Put it before what holds them, as in fedavg+ga+ema" in str(caught.value)
+    assert method(f"fedavg+{modifier}+{holder}").name == f"fedavg+{modifier}+{holder}"
+
+
+def test_a_refusal_names_the_expression_so_far() -> None:
+    with pytest.raises(UnseenError, match=r"^fedprox\(mu=0.5\)\+ga\+ga cannot be: GA already"):
+        method("fedprox(mu=0.5)+ga+ga")
