@@ -43,16 +43,16 @@ _FIGURES = re.compile(r"<!-- figures of (\S+): (.*?) -->")
 
 def on_config(config: Any) -> Any:
     """Put the pages of folders into the navigation, by name."""
-    config.nav = list(_navigation(config.nav, Path(config.docs_dir)))
+    listed = set(re.findall(r"[\w/.-]+\.md", str(config.nav)))
+    config.nav = list(_navigation(config.nav, Path(config.docs_dir), listed))
     return config
 
 
-def _navigation(entries: list[Any], docs: Path) -> Iterator[Any]:
-    listed = set(re.findall(r"[\w/.-]+\.md", str(entries)))
+def _navigation(entries: list[Any], docs: Path, listed: set[str]) -> Iterator[Any]:
     for entry in entries:
         if isinstance(entry, dict):
             yield {
-                title: list(_navigation(inner, docs)) if isinstance(inner, list) else inner
+                title: list(_navigation(inner, docs, listed)) if isinstance(inner, list) else inner
                 for title, inner in entry.items()
             }
         elif entry.startswith("..."):
@@ -63,8 +63,10 @@ def _navigation(entries: list[Any], docs: Path) -> Iterator[Any]:
 
 
 def _titled(page: Path) -> dict[str, str]:
-    """Return a page under its name; a table under that of its folder."""
-    return {page.parent.name if page.stem == "table" else page.stem: page.as_posix()}
+    """Return a page under its name; a table under that of its folder, a comparison under both."""
+    folder, name = page.parent.name, page.stem
+    title = {"table": folder, "compare": folder, "loss": f"{folder}, loss"}.get(name, name)
+    return {title: page.as_posix()}
 
 
 def on_files(files: Files, config: Any) -> Files:
