@@ -71,7 +71,8 @@ def load(
         task: "classification", "regression" or "survival", which `event` says as well.
         event: Where the label is the time until an event: the column that says whether the event
             was seen then (1) or the row was censored (0).
-        missing: Cells that hold no value.
+        missing: Cells that hold no value, in the place of "?", "NA" and "NaN"; empty cells never
+            do.
         categorical: Columns whose numbers are names of categories; those in which every domain has
             a value that is not a number are categorical without being named.
         groups: Columns of metadata, kept for grouped metrics and not used as features; one called
