@@ -258,8 +258,8 @@ def unknown(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
         ('age',)
     """
     numeric, *counts = statistics.double().split(schema.parts)
-    known = _occurs(numeric.view(4, -1)[0]).tolist() if schema.numeric else []
-    empty = [j for j, occurs in zip(schema.numeric, known, strict=True) if not occurs]
+    cells = _occurs(numeric.view(4, -1)[0]).tolist() if schema.numeric else []
+    empty = [j for j, occurs in zip(schema.numeric, cells, strict=True) if not occurs]
     names = zip(schema.categorical, counts, strict=True)
     empty += [j for (j, _), count in names if not bool(_occurs(count[:-1]).any())]
     return tuple(schema.columns[j] for j in sorted(empty))

@@ -22,6 +22,7 @@ from unseen.datasets.tables.dialect import (
     number,
     open_binary,
     open_text,
+    says_separator,
     separator_of,
 )
 from unseen.errors import UnseenError, nearest
@@ -157,10 +158,14 @@ def codes_of(names: Sequence[str]) -> dict[Any, int]:
 def cells_by_line(
     file: Iterable[str], separator: str, strict: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the cells of every row, without the blanks around cells."""
+    """Yield the line and the cells of every row, without the blanks around cells.
+
+    A first line that says the separator (`sep=;`), as Excel reads it, is no row.
+    """
     reader = csv.reader(file, strict=strict, delimiter=separator)
     for row in reader:
-        yield reader.line_num, [cell.strip() for cell in row]
+        if reader.line_num > 1 or not says_separator(row, separator):
+            yield reader.line_num, [cell.strip() for cell in row]
 
 
 def read(
