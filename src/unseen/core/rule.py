@@ -210,14 +210,14 @@ class Gram(Combine):
     ) -> WithState:
         """Return weights [K] for inner products [K, K], or [B, K] for [B, K, K], and the state."""
         table, state = self.with_prior(self.checked(table, gram.shape[-1]), state, generator)
-        K, seen = gram.shape[-1], {**table, "gram": gram}
+        K, scalars = gram.shape[-1], {**table, "gram": gram}
         if gram.ndim == 2:
             answer = self.mix(gram, table, state, generator)
-            return weights_of(self, "mix", answer, K, seen, mean=False)
+            return weights_of(self, "mix", answer, K, scalars, mean=False)
         weights = []
         for block in gram:
             answer = self.mix(block, table, state, generator)
-            w, state = weights_of(self, "mix", answer, K, seen, mean=False)
+            w, state = weights_of(self, "mix", answer, K, scalars, mean=False)
             weights.append(w)
         return torch.stack(weights), state
 
