@@ -102,6 +102,17 @@ def test_page_and_card_say_what_the_headline_leaves_open(tmp_path: Path) -> None
     assert expectation(file)["notes"] == [first]
 
 
+def test_the_interval_of_a_constant_stays_inside_what_the_metric_can_be() -> None:
+    far = (
+        choose(trials({BASE: CLEAR, CONSTANT: np.resize([0.05, 0.95], len(CLEAR))}))
+        .row(CONSTANT)
+        .expected
+    )
+    assert (far.low, far.high) == (0.0, 1.0)
+    equal = choose(trials({BASE: CLEAR, CONSTANT: [0.5] * len(CLEAR)})).row(CONSTANT).expected
+    assert (equal.low, equal.high) == (0.5, 0.5)
+
+
 def test_where_there_is_nothing_to_choose_the_choice_has_no_figure_of_its_own() -> None:
     assert "The choice itself" not in said({BASE: CLEAR, POOLED: CLEAR, CONSTANT: CLEAR - 0.1})
     assert "a constant" not in page(choose(trials({BASE: CLEAR, "glm": CLEAR})), (1.0,))

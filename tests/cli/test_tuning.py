@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
 from support.command_line import Command
 from support.small_studies import expression, rows, write
 
+from unseen.api import functions as api
 from unseen.spec.study import StudySpec
+from unseen.study import Study
 
 SPACE = "training.optimiser=sgd(lr=one(0.01, 0.5))"
 
@@ -54,6 +57,21 @@ def test_a_target_that_the_studys_file_names_has_no_part(
 def test_without_a_plan_all_sites_have_a_part(file: Path, unseen: Command) -> None:
     assert unseen(*command(file)).code == 0
     assert sites(file.parent / "tuned") == set("abcd")
+
+
+def test_in_python_the_same_is_searched_at_the_same_sites(file: Path, unseen: Command) -> None:
+    """The rate from a tenth to ten times the study's, where nobody names a setting."""
+    training = "[training]\nbatch_size = 8\noptimiser = 'sgd(lr=0.05)'\n"
+    tune = "[tune]\ncriterion = 'lodo(groups=2)'\ntrials = 2\n"
+    file.write_text(file.read_text().partition("training")[0] + training + tune)
+    assert unseen("tune", str(file), "--out", str(file.parent / "tuned")).code == 0
+    with (file.parent / "tuned" / "tuned.csv").open() as table:
+        (row,) = csv.DictReader(table)
+    (record,) = api.tune(Study.read(file), file.parent / "python")
+    assert sites(file.parent / "python") == set("abcd")
+    assert "log(0.005, 0.5)" in "".join(record.ranges.values())
+    assert (row["task"], int(row["trials"])) == (record.task, len(record.trials)) == ("all", 2)
+    assert float(row["score"]) == record.best.value
 
 
 def test_methods_that_the_data_cannot_serve_are_named(file: Path, unseen: Command) -> None:

@@ -119,6 +119,17 @@ def test_a_number_with_a_slip_is_pointed_out(folder: Path) -> None:
     assert bool(data["a"].x[-1].isnan())
 
 
+@pytest.mark.parametrize("missing", [["NA", "-9"], -9, []])
+def test_an_empty_cell_is_missing_whatever_other_signs_there_are(
+    folder: Path, missing: object
+) -> None:
+    text = "site,age,drug,outcome\na,40,x,0\na,,,1\nb,-9,y,1\nb,50,x,0\n"
+    data = read(folder, text if missing else text.replace("-9", ""), missing=missing)
+    assert data.schema is not None and data.schema.categories == {"drug": ("x", "y")}
+    assert [bool(row.isnan().all()) for row in data["a"].x] == [False, True]
+    assert data["b"].x[:, 0].isnan().tolist() == [True, False]
+
+
 @pytest.mark.parametrize(
     ("text", "options", "fault"),
     [

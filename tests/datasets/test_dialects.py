@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.command_line import Command
 
 from unseen.cli.data import first_look
 from unseen.datasets import load
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.tables.dialect import Dialect, dialect_like
+from unseen.datasets.tables.sheet import cells_by_line
 from unseen.errors import UnseenError
 
 ROWS = [("site", "größe", "wert", "died"), ("a", 1.75, 3, 0), ("a", 0.125, 4, 1)]
@@ -61,6 +64,40 @@ def test_other_encodings_are_refused_with_the_likely_one(encoding: str, tmp_path
     with pytest.raises(UnseenError, match=f"is not UTF-8: line 1 .*write encoding='{likely}'"):
         read(path)
     is_read(read(path, encoding=encoding))
+
+
+def test_the_remedy_has_the_spelling_of_choose_as_well(tmp_path: Path, unseen: Command) -> None:
+    rows = "".join(f"{'abc'[i % 3]},{i * 37 % 91 / 7:.3f},{i // 3 % 2}\n" for i in range(90))
+    path = tmp_path / "t.csv"
+    path.write_text("site,größe,died\n" + rows, "cp1252")
+    choose = ("choose", str(path), "--domain", "site", "--label", "died", "--dry-run")
+    ran = unseen(*choose)
+    assert ran.code != 0 and "encoding=cp1252 behind the file in `unseen choose`" in ran.err
+    assert unseen(*choose, "encoding=cp1252", "--recipes", "glm").code == 0
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["utf-8", "utf-8-sig"])
+def test_a_first_line_that_says_the_separator_is_read_as_excel_does(
+    end: str, mark: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "t.csv", ";", ",", mark)
+    lines = ["sep=;", *path.read_text(mark).splitlines()]
+    path.write_bytes(end.join([*lines, ""]).encode(mark))
+    is_read(read(path))
+    is_read(read(path, separator=";"))
+    pipes = [line.replace(";", "|") for line in lines[1:]]
+    path.write_text("\n".join(["SEP=|", *pipes, "one cell", ""]))
+    with pytest.raises(UnseenError, match=f"line {len(lines) + 1} of .* has 1 cells"):
+        read(path)
+
+
+def test_new_rows_may_begin_with_the_separator(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("sep=;\nage;word\n1,5;a\n")
+    found = dialect_like(tmp_path / "n.csv", ["age", "word"], ["age"], Dialect())
+    assert (found.separator, found.decimal) == (";", ",")
+    with (tmp_path / "n.csv").open() as file:
+        assert [*cells_by_line(file, ";")] == [(2, ["age", "word"]), (3, ["1,5", "a"])]
 
 
 def test_an_excel_workbook_is_called_one(tmp_path: Path) -> None:

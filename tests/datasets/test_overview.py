@@ -226,6 +226,20 @@ def test_a_table_of_one_site_is_not_enough_for_a_study(wide: Path, unseen: Comma
     assert ran.code == 1 and "needs two domains or more" in " ".join((ran.out + ran.err).split())
 
 
+def test_a_column_of_one_site_alone_is_said_to_be_of_one(wide: Path, unseen: Command) -> None:
+    path = visits(wide)
+    lines = path.read_text().splitlines()
+    there = [f"{line},{i if line.startswith('south') else ''}" for i, line in enumerate(lines[1:])]
+    path.write_text("\n".join([lines[0] + ",lactate", *there]) + "\n")
+    call = f"table({ROLES}, unit='patient_id', {DROP})"
+    ran = unseen("data", "check", call)
+    assert cells(ran.out, "lactate")[4] == "mean 44.5, at 1 of 3 sites (south)"  # of 30 to 59
+    study = ("study", "table", f"dataset={call}", "methods=['glm']", "--dry-run")
+    out = " ".join(unseen(*study, "--targets", "south").out.split())
+    assert "no training site has a value of 'lactate' (task 'south')" in out
+    assert "no training site" not in unseen(*study, "--targets", "west").out
+
+
 def test_dates_with_times_are_not_read_as_text(wide: Path, unseen: Command) -> None:
     path = visits(wide)
     lines = path.read_text().splitlines()

@@ -102,6 +102,30 @@ def test_unsound_domains_are_named(broken: Domain, fault: str) -> None:
     assert fault in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        (replace(SOUND, x=X.numpy()), "'x' of type numpy.ndarray"),  # type: ignore[arg-type]
+        (replace(SOUND, y=[0, 1, 1]), "'y' of type list"),  # type: ignore[arg-type]
+        (replace(SOUND, meta={"ward": Y.numpy()}), "'ward' of type numpy.ndarray"),  # type: ignore[dict-item]
+        (replace(SOUND, views=(X.numpy(),)), "'views' of type numpy.ndarray"),  # type: ignore[arg-type]
+    ],
+)
+def test_arrays_that_are_no_tensors_are_named_with_what_makes_one(
+    broken: Domain, fault: str
+) -> None:
+    with pytest.raises(UnseenError, match="domain 'a' of data set 'd'") as caught:
+        check(replace(DATA, domains=(broken,)))
+    message = str(caught.value)
+    assert f"{fault}; a torch.Tensor was expected" in message and "torch.from_numpy" in message
+
+
+def test_no_classes_are_none_and_not_an_empty_list() -> None:
+    numbers = replace(SOUND, y=torch.tensor([0.5, 1.5, 2.5]))
+    with pytest.raises(UnseenError, match=r"classes=\(\).*classes=None"):
+        check(replace(DATA, classes=(), domains=(numbers,)))
+
+
 def test_regression_targets_are_finite_float32() -> None:
     targets = replace(SOUND, y=torch.tensor([0.5, 1.5, 2.5]))
     regression = replace(DATA, classes=None, domains=(targets,))

@@ -15,7 +15,7 @@ from unseen import Study, Training, UnseenError
 from unseen.core.client import Client, Split
 from unseen.core.losses import SquaredError
 from unseen.errors import Diverged
-from unseen.exact.newton import Newton, Shape, solved
+from unseen.exact.newton import Newton, Shape, check_size, solved
 
 
 def pooled(clients):
@@ -148,6 +148,13 @@ def test_data_with_too_many_columns_are_refused_with_a_remedy():
     with pytest.raises(UnseenError, match="5,001") as error:
         played("glm", clients)
     assert "fedavg" in error.value.remedy
+
+
+@pytest.mark.parametrize(("classes", "hinted"), [(2, False), (40, True)])
+def test_many_classes_may_be_numbers(classes, hinted):
+    with pytest.raises(UnseenError) as error:
+        check_size(Shape(classes, 5000, "multinomial"))
+    assert ("task='regression'" in error.value.remedy) == hinted
 
 
 def test_no_rule_selects_a_step_on_the_way(tmp_path):

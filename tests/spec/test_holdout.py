@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unseen.cli.console import names
 from unseen.datasets.poverty import countries
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Fixed, Growing, Task, plan
+from unseen.spec.named import split_list
 from unseen.study import Study
 
 DOMAINS = ("0", "15", "30", "45")
@@ -152,3 +154,14 @@ def test_a_plan_of_no_task_is_refused(growing: dict[str, object]) -> None:
 def test_no_target_at_all_is_refused() -> None:
     with pytest.raises(UnseenError):
         plan("leave-one-domain-out", DOMAINS, only=[])
+
+
+def test_a_target_with_a_comma_is_named_in_quotes() -> None:
+    domains = ("Hospital, North", "O'Hara", "west")
+    for text in ("'Hospital, North',west", 'west , "Hospital, North"'):
+        tasks = plan("leave-one-domain-out", domains, only=split_list(text))
+        assert [task.name for task in tasks] == ["Hospital, North", "west"]
+    assert names("O'Hara, 'Hospital, North'") == ("O'Hara", "Hospital, North")
+    assert split_list("targets(x=['a,b']),O'Hara,") == ["targets(x=['a,b'])", "O'Hara"]
+    with pytest.raises(UnseenError, match="in quotes: --targets \"'Hospital, North'\""):
+        plan("leave-one-domain-out", domains, only=split_list("Hospital, North"))

@@ -22,7 +22,7 @@ from unseen.spec.holdout import Task
 from unseen.study import Study
 from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import check_clients, check_model
-from unseen.study.doubts import Doubt, doubts_of, sentences
+from unseen.study.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
 from unseen.study.prepare import Prepared, prepare, statistics
 
 TASK = Task("c", ("a", "b"), ("c",))
@@ -275,7 +275,8 @@ def test_an_official_split_must_leave_something_on_both_sides(rows: list[int]) -
 
 
 def test_a_source_of_one_example_cannot_be_split() -> None:
-    with pytest.raises(UnseenError, match="'b' has 1 example"):
+    own = r"'b' has 1 example.* of a data set of your own in its function"
+    with pytest.raises(UnseenError, match=own):
         prepare(data(counted("a", 4), counted("b", 1), counted("c", 1)), TASK, Study(), 0)
 
 
@@ -293,6 +294,27 @@ def test_a_batch_larger_than_a_clients_training_split() -> None:
         check_clients(ready(split), Study(training=training), TASK)
     for word in ("batch_size = 10", "9 training examples", "client 'a'", "task 'c'"):
         assert word in str(caught.value)
+
+
+def test_a_column_that_no_training_site_has_measured_is_named_with_the_remedy() -> None:
+    """Of the tasks that lack it alone; a value at the target is none in training."""
+    nan = math.nan
+    x = torch.tensor([[1.0, nan, nan], [2.0, nan, nan], [3.0, nan, nan], [4.0, nan, nan]]).double()
+    there = torch.tensor([[1.0, 5.0, 0.0], [2.0, nan, 1.0], [3.0, 6.0, 1.0]]).double()
+    schema = Schema(("age", "lactate", "ward"), {"ward": ("x", "y")})
+    made = data(
+        Domain("a", x, torch.arange(4) % 2), Domain("b", x, torch.arange(4) % 2),
+        Domain("c", there, torch.arange(3) % 2), schema=schema,
+    )  # fmt: skip
+    study = Study()
+    lacking = empty_columns(prepare(made, TASK, study, 0), schema)
+    assert lacking == ("lactate", "ward")
+    other = empty_columns(prepare(made, Task("b", ("a", "c"), ("b",)), study, 0), schema)
+    assert other == () and not of_empty({"b": other})
+    (sentence,) = of_empty({"c": lacking, "b": other})
+    assert sentence.startswith("no training site has a value of 'lactate' and 'ward' (task 'c')")
+    assert sentence.endswith("by drop=['lactate', 'ward']")
+    assert empty_columns(ready(Split(torch.zeros(4, 1), torch.arange(4) % 2)), None) == ()
 
 
 def test_one_class_is_a_warning() -> None:

@@ -11,6 +11,7 @@ from unseen.choose import choose as answer
 from unseen.choose.answer import Choice
 from unseen.choose.choice_page import write
 from unseen.choose.playing import RATES, portfolio_for
+from unseen.choose.rates import around
 from unseen.datasets.tables.frames import csv_of, with_plain_names
 from unseen.errors import UnseenError, optional
 from unseen.results.search_records import SearchRecord
@@ -200,10 +201,13 @@ def tune(
 ) -> tuple[SearchRecord, ...]:
     """Search settings on the sources alone, as `unseen tune` does.
 
+    All domains are sources, unless the study sets `holdout` or `targets`.
+
     Args:
         study: The study.
         out: The folder of the trials.
-        space: Setting -> its text with ranges, such as `sgd(lr=log(0.001, 1))`.
+        space: Setting -> its text with ranges, such as `sgd(lr=log(0.001, 1))`. Where neither this
+            nor the study names a setting, it is the learning rate, from a tenth to ten times.
         trials: For each method.
         jobs: Processes.
         data_dir: Where data files are.
@@ -212,7 +216,11 @@ def tune(
     search: dict[str, Any] = study.tune.model_dump() if study.tune is not None else {}
     search |= {"trials": trials} if trials is not None else {}
     search["space"] = {**search.get("space", {}), **(space or {})}
+    if not search["space"]:
+        search["space"] = {"training.optimiser": around(study.training.optimiser)}
     values = study.model_dump(exclude_defaults=True) | {"tune": search}
+    if not study.model_fields_set & {"holdout", "targets"}:
+        values["holdout"] = "none"
     return Study(**values).search(out, jobs, data_dir, progress)
 
 

@@ -206,7 +206,8 @@ def row(
             if better is not None:
                 against[other] = better
     # Equal figures of an answer that looks at no input are exact, not due to few rows.
-    expected = expect(figures[name], level, None if name == CONSTANT else bounds)
+    exact = name == CONSTANT and len({*figures[name]}) == 1
+    expected = expect(figures[name], level, None if exact else bounds)
     return Row(name, expected, (worst, own[worst]), against, p, trial.best, trial.sees,
                trial.upload, trial.seconds)  # fmt: skip
 

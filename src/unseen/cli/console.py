@@ -60,8 +60,15 @@ class Documented(TyperCommand):
 
 
 def names(text: str | None) -> tuple[str, ...]:
-    """Return the names between the commas of a text; none where there is no text."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    """Return the names between the commas of a text; none where there is no text.
+
+    Example:
+        >>> names("west, 'Hospital, North'")
+        ('west', 'Hospital, North')
+    """
+    from unseen.spec.named import parts
+
+    return tuple(filter(None, parts(text or "", brackets="")))
 
 
 def numbers(option: str, text: str | None) -> tuple[float, ...]:

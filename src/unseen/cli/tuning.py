@@ -57,6 +57,7 @@ def tune(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of trials and files (default: tunings/NAME).
     """
+    from unseen.choose.rates import around
     from unseen.results.search_records import as_csv
     from unseen.spec.named import parse_override, put, settings_of, split_list
     from unseen.study import Study as Runnable
@@ -90,23 +91,6 @@ def tune(
             print(f"{record.method}: no trial came to its end, so there is nothing to train.")
         else:
             print(f"unseen train {write(study, record, folder)}")
-
-
-def around(optimiser: str) -> str:
-    """Return an optimiser with a range of rates, a tenth to ten times its own.
-
-    Example:
-        >>> around("sgd(lr=0.05, momentum=0.9)")
-        'sgd(lr=log(0.005, 0.5), momentum=0.9)'
-    """
-    from unseen.choose.playing import learning_rate
-    from unseen.expression import parse
-    from unseen.ranges import log
-
-    rate, (call,) = learning_rate(optimiser), parse(optimiser)
-    values = {key: repr(value) for key, value in call.arguments.items()}
-    values["lr"] = str(log(float(f"{rate / 10:.4g}"), float(f"{rate * 10:.4g}")))
-    return f"{call.name}({', '.join(f'{key}={value}' for key, value in values.items())})"
 
 
 def spaces(texts: list[str]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unseen.core.row_codes import Code
     from unseen.core.rule import Combine
     from unseen.core.vector import Model
+from unseen.errors import UnseenError
 
 #: What a method asks for that reads one label per example, or outputs that are a row for each.
 ONE_LABEL = "one label per example"
@@ -105,7 +106,15 @@ class Slot:
 
     def entry(self, inbox: Inbox, name: str) -> Tensor:
         """Return what the slot `name` reads and writes of the inbox."""
-        whole = inbox[self.to or name]
+        to = self.to or name
+        if to not in inbox:
+            raise UnseenError(
+                f"the slot {name!r} writes the inbox entry {to!r}, which nothing makes; there are "
+                f"{', '.join(sorted(inbox))}.",
+                remedy="Give the slot a start, which makes the entry before round 0: "
+                "Slot(..., start=lambda model: torch.zeros(3)).",
+            )
+        whole = inbox[to]
         return whole if self.part is None else whole[slice(*self.part)]
 
     def row_shape(self, entry: Tensor) -> torch.Size:

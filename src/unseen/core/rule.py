@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from unseen.core.rows import Columns, DenseRows, Draws, Rows, RuleState, WithState
+from unseen.core.rule_answers import vector_of, weights_of
 from unseen.core.types import Table
 from unseen.core.vector import Blocks, Layout
 from unseen.errors import UnseenError
@@ -174,7 +175,8 @@ class Weighted(Combine):
     def weights(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
         """Return the weights [K] of those present, and the new state, once the prior is known."""
         table, state = self.with_prior(self.checked(table), state, generator)
-        return self.share(table, state, generator)
+        answer = self.share(table, state, generator)
+        return weights_of(self, "share", answer, len(table["client"]), table, self.averages)
 
     def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
         weights, state = self.weights(table, state, generator)
@@ -208,11 +210,14 @@ class Gram(Combine):
     ) -> WithState:
         """Return weights [K] for inner products [K, K], or [B, K] for [B, K, K], and the state."""
         table, state = self.with_prior(self.checked(table, gram.shape[-1]), state, generator)
+        K, scalars = gram.shape[-1], {**table, "gram": gram}
         if gram.ndim == 2:
-            return self.mix(gram, table, state, generator)
+            answer = self.mix(gram, table, state, generator)
+            return weights_of(self, "mix", answer, K, scalars, mean=False)
         weights = []
         for block in gram:
-            w, state = self.mix(block, table, state, generator)
+            answer = self.mix(block, table, state, generator)
+            w, state = weights_of(self, "mix", answer, K, scalars, mean=False)
             weights.append(w)
         return torch.stack(weights), state
 
@@ -233,7 +238,9 @@ class Elementwise(Combine):
 
     def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
         table, state = self.with_prior(table, state, generator)
-        vector, state = self.reduce(rows.dense(), table, state, generator)
+        dense = rows.dense()
+        answer = self.reduce(dense, table, state, generator)
+        vector, state = vector_of(self, answer, tuple(dense.shape[1:]))
         return vector, state, None
 
 

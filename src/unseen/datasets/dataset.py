@@ -19,7 +19,7 @@ from unseen.core.survival import Intervals
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
-from unseen.datasets.label_faults import mask_faults, outside, time_faults
+from unseen.datasets.label_faults import check_arrays, mask_faults, outside, time_faults
 from unseen.datasets.tables import encoding
 from unseen.datasets.tables.encoding import FLAT, Schema
 from unseen.errors import UnseenError
@@ -176,6 +176,7 @@ def check(data: DataSet) -> DataSet:
     """
     for name in data.names:
         _check_name(name)
+    check_arrays(data.name, data.classes, map(vars, data.domains))
     if len(set(data.names)) != len(data.names):
         raise UnseenError(f"domains of one data set need different names; found {data.names}.")
     if len({domain.x.shape[1:] for domain in data.domains}) > 1:

@@ -1,11 +1,40 @@
-"""What is wrong with a domain's labels where they are masks, or times until an event."""
+"""What is wrong with a domain's arrays, and with labels that are masks or times until an event."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unseen.core.labels import IGNORED
+from unseen.errors import UnseenError
+
+
+def check_arrays(
+    name: str, classes: Sequence[str] | None, domains: Iterable[Mapping[str, Any]]
+) -> None:
+    """Refuse classes without a name, and arrays that are not tensors.
+
+    Args:
+        name: The data set.
+        classes: The names of its classes, None for numbers.
+        domains: The fields of each domain.
+    """
+    if classes is not None and not len(classes):
+        raise UnseenError(
+            f"data set {name!r} has classes, and none of them: classes={classes!r}.",
+            remedy="Name them. Where labels are numbers to predict, or times: classes=None.",
+        )
+    for domain in domains:
+        parts = {key: domain[key] for key in ("x", "y", "validation", "units")} | {**domain["meta"]}
+        for key, part in (*parts.items(), *(("views", view) for view in domain["views"])):
+            if part is not None and not isinstance(part, Tensor):
+                kind = f"{type(part).__module__}.{type(part).__name__}"
+                raise UnseenError(
+                    f"domain {domain['name']!r} of data set {name!r} has {key!r} of type "
+                    f"{kind.removeprefix('builtins.')}; a torch.Tensor was expected.",
+                    remedy="Write torch.from_numpy(array), or torch.tensor(values).",
+                )
 
 
 def mask_faults(classes: Sequence[str] | None, x: Tensor, y: Tensor) -> Iterator[str]:

@@ -22,6 +22,8 @@ from unseen.errors import Diverged, UnseenError
 Family = Literal["multinomial", "linear"]
 #: Coefficients whose second derivatives still fit a message: their number grows with the square.
 MOST_COEFFICIENTS = 4000
+#: More classes than this may be numbers that were taken for classes.
+MANY_CLASSES = 15
 #: A coefficient of a standardised column beyond this says that the column separates the classes.
 SEPARATED = 25.0
 #: The least pivot beside the largest by which equations are solved as they are.
@@ -205,8 +207,11 @@ def solved(matrix: Tensor, right: Tensor) -> Tensor:
 def check_size(shape: Shape) -> None:
     """Refuse a model whose second derivatives do not fit a message."""
     if shape.free > MOST_COEFFICIENTS:
+        many = f" and {shape.outputs:,} classes" if shape.scores > 1 else ""
+        numbers = " If the classes are numbers to predict: task='regression' in table(...)."
         raise UnseenError(
             f"glm solves for all its coefficients at once: at most {MOST_COEFFICIENTS:,}; these "
-            f"data need {shape.free:,}, for {shape.inputs:,} inputs.",
-            remedy="Take fedavg with model = 'logistic', which needs no second derivatives.",
+            f"data need {shape.free:,}, for {shape.inputs:,} inputs{many}.",
+            remedy="Take fedavg with model = 'logistic', which needs no second derivatives."
+            + numbers * (shape.family == "multinomial" and shape.outputs > MANY_CLASSES),
         )

@@ -85,9 +85,11 @@ def integrated_brier(outputs: Tensor, y: Tensor) -> float | None:
 
         BS(c) = (1/N) Σ_i [S_i(c)² 1(t_i ≤ c, δ_i = 1)/G(t_i) + (1 − S_i(c))² 1(t_i > c)/G(c)]
 
-    G is Kaplan and Meier's probability of not being censored by then, of the same rows. Ends at
-    which nobody is under observation any more are left out. The ends are quantiles of the times of
-    events, so that the mean weighs times as events are frequent.
+    G is Kaplan and Meier's probability of not being censored by then, of the same rows. Ends at or
+    after the last time of these rows, after which nobody is under observation, are left out: sites
+    that were followed for different times have means over different horizons, which do not compare.
+    The ends are quantiles of the times of events, so that the mean weighs times as events are
+    frequent.
 
     Source:
         Graf, Schmoor, Sauerbrei, Schumacher 1999.

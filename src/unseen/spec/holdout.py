@@ -141,7 +141,14 @@ def plan(
         )
     if only is not None and not only:
         raise UnseenError("targets names no task.", remedy="Leave it out to have them all.")
-    check_known("target", [task.name for task in tasks], *only or ())
+    names = [task.name for task in tasks]
+    asked = tuple(only or ())
+    if (whole := ", ".join(asked)) in names and not {*asked} & {*names}:
+        raise UnseenError(
+            f"the target {whole!r} has a comma in its name, and was taken for {len(asked)}.",
+            remedy=f"Write it in quotes: --targets \"'{whole}'\".",
+        )
+    check_known("target", names, *asked)
     return tuple(task for task in tasks if only is None or task.name in only)
 
 

@@ -222,23 +222,59 @@ def _name_of(expression: Any) -> str | None:
 
 
 def split_list(text: str) -> list[str]:
-    """Return comma-separated parts; commas inside brackets do not separate.
+    """Return comma-separated parts; commas inside brackets do not separate, nor in quoted parts.
 
     Example:
         >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
         ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
+        >>> split_list("'Hospital, North', west")
+        ['Hospital, North', 'west']
     """
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    *names, last = (part.strip() for part in parts)
+    *names, last = parts(text)
     if "" in names:
         raise UnseenError(
             f"the list {text!r} has nothing between two commas or before the first.",
             remedy="Write a name there, or take a comma away.",
         )
     return [*names, last] if last else names  # nothing at all, or a comma at the end
+
+
+#: A part that is a name in quotes, up to the comma behind it or to the end.
+_QUOTED = re.compile(r"""\s*(?:'([^']+)'|"([^"]+)")\s*(?:,|$)""")
+
+
+def parts(text: str, brackets: str = "([)]") -> list[str]:
+    """Return what stands between the commas of a text, empty parts as well.
+
+    Args:
+        text: The text; a part that is in quotes as a whole is a name without them, commas and all.
+        brackets: Those inside which commas do not separate: the opening ones, then the closing.
+
+    Example:
+        >>> parts("a(b, c),, 'd, e' ,O'Hara"), parts("a(b, c)", brackets="")
+        (['a(b, c)', '', 'd, e', "O'Hara"], ['a(b', 'c)'])
+    """
+    opening, closing = brackets[: len(brackets) // 2], brackets[len(brackets) // 2 :]
+    every, start = list[str](), 0
+    while True:
+        if match := _QUOTED.match(text, start):
+            every.append(match[1] or match[2])
+            start = match.end()
+            if not match[0].endswith(","):
+                return every
+            continue
+        end = _comma(text, start, opening, closing)
+        every.append(text[start:end].strip())
+        if end is None:
+            return every
+        start = end + 1
+
+
+def _comma(text: str, start: int, opening: str, closing: str) -> int | None:
+    """The place of the next comma outside of brackets."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] in opening) - (text[place] in closing)
+        if text[place] == "," and depth == 0:
+            return place
+    return None

@@ -1,9 +1,10 @@
 """What deserves a warning about clients that can train all the same, said once for all of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from unseen.core.client import Client
+from unseen.datasets.tables.encoding import Schema, unknown
 from unseen.spec.study import StudySpec
 from unseen.study.prepare import Prepared
 
@@ -53,6 +54,36 @@ def doubts_of(prepared: Prepared, study: StudySpec, classes: Sequence[str] = ())
 def events(client: Client) -> int:
     """Return how many training examples of a client have an event."""
     return int(client.split("train").y[:, 1].sum())
+
+
+def empty_columns(prepared: Prepared, schema: Schema | None) -> tuple[str, ...]:
+    """Return the columns of a table in which no training client of a task has a value."""
+    if schema is None or prepared.statistics is None:
+        return ()
+    return unknown(schema, prepared.statistics)
+
+
+def of_empty(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence on the columns that are empty in training.
+
+    Args:
+        columns: Task -> such columns.
+
+    Example:
+        >>> of_empty({"north": ["lactate"], "south": []})[0].partition(":")[0]
+        "no training site has a value of 'lactate' (task 'north')"
+    """
+    tasks: dict[tuple[str, ...], dict[str, str]] = {}
+    for task, names in columns.items():
+        if names:
+            tasks.setdefault(tuple(names), {})[task] = ""
+    return [
+        f"no training site has a value of {' and '.join(map(repr, names))} "
+        f"({'task' if len(own) == 1 else 'tasks'} {_listed(own)}): it says nothing but that a cell "
+        "is missing, as all are in training, so that the values of another site shift the answers "
+        f"without a reason; leave it out, of a table by drop={[*names]!r}"
+        for names, own in tasks.items()
+    ]
 
 
 def sentences(doubts: Iterable[Doubt]) -> list[str]:

@@ -40,7 +40,7 @@ from unseen.study.checks import (
     check_private,
     lacks,
 )
-from unseen.study.doubts import Doubt, doubts_of, sentences
+from unseen.study.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
 from unseen.study.frozen import featured
 from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import prepare
@@ -206,6 +206,7 @@ def check_tasks(
     study, seed = setting.study, setting.study.seed_list[0]
     count, warnings, refused = study.participation, list[str](), dict[str, str]()
     doubts: list[Doubt] = []
+    empty = dict[str, tuple[str, ...]]()
     for task in tasks:
         prepared = prepare(data, task, study, seed)
         if isinstance(count, int) and count > len(prepared.sources):
@@ -221,6 +222,7 @@ def check_tasks(
         check_model(network, prepared, study)
         check_clients(prepared, study, task)
         doubts += doubts_of(prepared, study, data.classes or ())
+        empty[task.name] = empty_columns(prepared, data.schema)
         if prepared.times:
             check_events(prepared, task)
         warnings += check_private(study, data, network, prepared.sources)
@@ -239,7 +241,7 @@ def check_tasks(
                 check_model(trained, prepared, study)
                 method = completed(method, as_model(trained, study, prepared.shape, "cpu"), plan)
             check_completed(method, study, len(roster))
-    return tuple(dict.fromkeys([*sentences(doubts), *warnings])), refused
+    return tuple(dict.fromkeys([*sentences(doubts), *of_empty(empty), *warnings])), refused
 
 
 def check_search(

@@ -203,7 +203,8 @@ def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tu
             what = f"all {n} examples of domain {domain.name!r} are of one unit"
         raise UnseenError(
             f"{what}; a source needs one to train on and one to validate on.",
-            remedy="Leave small sites of a table out: least=10, or without=[...], in its options.",
+            remedy="Leave small sites out: of a table by least=10 or without=[...] in its options, "
+            "of a data set of your own in its function.",
         )
     else:
         draw = keyed(f"{seed}/split/{'' if shared else domain.name}")

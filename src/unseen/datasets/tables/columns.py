@@ -196,9 +196,13 @@ def _compared(what: str, values: Mapping[str, float], sites: int, form: str) -> 
     if sites < 2 or not values:
         return ""
     low, high = form.format(min(values.values())), form.format(max(values.values()))
+    every = len(values) == sites
     text = f"{low} to {high}"
     if low == high:
-        text = f"{low} at each"
+        text = f"{low} at each" if every else low
     elif sites <= FEW:
         text = ", ".join(f"{site} {form.format(value)}" for site, value in values.items())
+    if not every:
+        only = f" ({next(iter(values))})" if len(values) == 1 else ""
+        text += f", at {len(values)} of {sites} sites{only}"
     return f"{what} {text}".strip()

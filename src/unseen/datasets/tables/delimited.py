@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -13,20 +12,15 @@ from torch import Tensor
 
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.entry import Facts, Info, below
-from unseen.datasets.tables.dialect import almost, number
+from unseen.datasets.tables.copies import copies
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.events import times_of
 from unseen.datasets.tables.frames import NAME, as_frame
 from unseen.datasets.tables.hashing import Hashed, check_texts
-from unseen.datasets.tables.identifiers import (
-    MANY,
-    check_almost,
-    check_identifiers,
-    repeated,
-    spelling_remedy,
-)
+from unseen.datasets.tables.identifiers import MANY, check_almost, check_identifiers, repeated
+from unseen.datasets.tables.label_column import labelled, labels, numeric_classes
 from unseen.datasets.tables.remarks import of_categories, respelled, twins
-from unseen.datasets.tables.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
+from unseen.datasets.tables.sheet import MISSING, Sheet, coded, names_of, read
 from unseen.datasets.tables.site_rows import leave_out, leave_small
 from unseen.errors import UnseenError, nearest
 from unseen.ranges import Range, check_all
@@ -71,7 +65,8 @@ def load(
         task: "classification", "regression" or "survival", which `event` says as well.
         event: Where the label is the time until an event: the column that says whether the event
             was seen then (1) or the row was censored (0).
-        missing: Cells that hold no value.
+        missing: Cells that hold no value, in the place of "?", "NA" and "NaN"; empty cells never
+            do.
         categorical: Columns whose numbers are names of categories; those in which every domain has
             a value that is not a number are categorical without being named.
         groups: Columns of metadata, kept for grouped metrics and not used as features; one called
@@ -117,7 +112,7 @@ def load(
     sheet, left = leave_out(sheet, domain, names_of(without), strict=whole)
     notes = list[str]()
     for name in (label, *filter(None, [event])):
-        sheet, unlabelled = _labelled(sheet, domain, name, missing_label == "drop")
+        sheet, unlabelled = labelled(sheet, domain, name, missing_label == "drop")
         notes += unlabelled
     sheet, small = leave_small(sheet, domain, least)
     notes += left + small
@@ -127,7 +122,7 @@ def load(
     if event is not None:
         classes, y = None, times_of(sheet, label, event)
     else:
-        classes, y = _labels(sheet, label, task)
+        classes, y = labels(sheet, label, task)
         notes += twins(classes or (), "class")
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
@@ -152,8 +147,11 @@ def load(
         codes = {column: codes[rows] for column, (_, codes) in meta.items()}
         of_rows = None if units is None else units[rows]
         domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_rows))
-    notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
+    notes += numeric_classes(label, classes) or lone_classes(domains, classes)
     notes += shared_units(domains, unit_names, str(unit))
+    if whole:
+        others = [y, *(codes for _, codes in meta.values())]
+        notes += copies(sheet, x, others, owners, names, units)
     source = NAME if sheet.name == NAME else f"the table {sheet.name}"
     about = {"source": source, "licence": "the user's own"}
     return FACTS.data(
@@ -211,57 +209,6 @@ def _names_of_rows(sheet: Sheet, columns: Sequence[str], unit: str | None) -> di
     group = "unit={0!r} or " if unit is None else ""
     form = "{0!r} looks like the name of a person or thing: {1}; write " + group + "drop=[{0!r}]"
     return {name: form.format(name, why) for name, why in repeated(sheet, columns).items()}
-
-
-def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
-    """The rows with a label, and a remark on the others; refuses them unless they are dropped."""
-    cells, owners = sheet.column(label), sheet.full(domain, "domain")
-    gaps = [i for i, cell in enumerate(cells) if cell is None]
-    if not gaps:
-        return sheet, []
-    every, without = Counter(owners), Counter(owners[i] for i in gaps)
-    sites = sorted(without.items(), key=lambda item: (-item[1], item[0]))
-    listed = ", ".join(f"{name} {count:,} of {every[name]:,}" for name, count in sites[:MANY])
-    listed += f" and {len(sites) - MANY} more sites" if len(sites) > MANY else ""
-    rows = f"{len(gaps):,} of {len(cells):,} rows"
-    if not drop or len(gaps) == len(cells):
-        other = "" if drop else ", or leave these rows out by missing_label='drop'"
-        raise UnseenError(
-            f"{rows} of {sheet.name} have no value in {label!r}, the column of the label "
-            f"({listed}), the first in {sheet.at(sheet.lines[gaps[0]])}.",
-            remedy=f"Fill in the values{other}.",
-        )
-    empty = [name for name in every if every[name] == without[name]]
-    remark = f"; nothing is left of {', '.join(empty)}" if empty else ""
-    labelled = [i for i, cell in enumerate(cells) if cell is not None]
-    return sheet.take(labelled), [f"{rows} left out, which have no label: {listed}{remark}"]
-
-
-def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:
-    if task == "classification":
-        return coded(sheet.full(label, "label"))
-    try:
-        return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
-    except WrongNumber as error:
-        cell = error.cell
-        nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)
-        remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
-        raise UnseenError(
-            f"the label {cell!r} in {sheet.at(error.line)} of {sheet.name}, {label!r}, is not a "
-            "number:",
-            remedy=f"{remedy}. If the labels are classes, write task='classification'.",
-        ) from None
-
-
-def _numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:
-    names = classes or ()
-    most = 10 if any("." in name for name in names) else 15
-    if len(names) <= most or any(number(name) is None for name in names):
-        return []
-    return [
-        f"the label {label!r} has {len(names)} classes and all are numbers "
-        f"({', '.join(names[:3])}, ...): to predict it as a number, write task='regression'"
-    ]
 
 
 def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:

@@ -33,6 +33,8 @@ START = 1 << 20
 _SURE = re.compile(r"[+-]?(?:\d*,(?:\d{1,2}|\d{4,})|0\d*,\d+|\d{4,},\d+)", re.ASCII)
 #: Spellings of numbers that a cell may use and not mean.
 _ALMOST = re.compile(r"[+-]?(?:\d{1,3}(?:[ ,.'_]\d{3})+(?:[.,]\d+)?|\d*,\d+|0[xXoObB][0-9a-fA-F]+)")
+#: A first line by which Excel knows the separator.
+_SAYS = re.compile(r"\ufeff?\"?sep=([^\r\n\"])\"?(?:\r\n?|\n|$)", re.IGNORECASE)
 #: Thousands and decimals, with a different sign for each.
 _GROUPED = re.compile(
     r"[+-]?\d{1,3}(?:(?:\.\d{3})+(?P<comma>,)|(?:,\d{3})+(?P<point>\.))\d+", re.ASCII
@@ -175,10 +177,35 @@ def _likely(content: bytes, name: str) -> str:
     even, odd = content[0:2000:2].count(0), content[1:2000:2].count(0)
     if even or odd:
         utf_16 = "utf-16-le" if odd > even else "utf-16-be"
-        return f"It looks like UTF-16 without a mark: write encoding={utf_16!r} in table(...)."
+        return f"It looks like UTF-16 without a mark: write {option('encoding', utf_16)}."
     if name == "UTF-8":
-        return "It is probably cp1252 or latin-1: write encoding='cp1252' in table(...)."
+        return f"It is probably cp1252 or latin-1: write {option('encoding', 'cp1252')}."
     return "Name another encoding, such as 'utf-8', 'cp1252' or 'utf-16'."
+
+
+def option(name: str, value: str) -> str:
+    """Return how an option of a table's file is set, in an expression and behind a file's name."""
+    plain = value if value.isprintable() else ascii(value)[1:-1]
+    argument = f"{name}={plain}" if plain[:1].isalnum() else f"'{name}={plain}'"
+    return f"{name}={value!r} in table(...), or {argument} behind the file in `unseen choose`"
+
+
+def said_separator(text: str) -> str | None:
+    """Return the separator that a first line such as `sep=;` says, as Excel reads it, or None.
+
+    Example:
+        >>> said_separator("sep=;\\r\\nsite;age\\r\\n"), said_separator("site;age\\n")
+        (';', None)
+    """
+    match = _SAYS.match(text)
+    return match[1] if match else None
+
+
+def says_separator(row: Sequence[str], separator: str) -> bool:
+    """Return whether the first cells of a file are such a line, whatever separates cells."""
+    line = separator.join(row)
+    alone = len(row) == 1 and said_separator(line) is not None
+    return alone or line.lower() == f"sep={separator}"
 
 
 def header(text: str, separator: str) -> list[str]:
@@ -203,6 +230,8 @@ def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
         so that one misspelt name hides no separator. Without needed columns: what splits the
         header.
     """
+    if (sign := said_separator(text)) is not None:
+        return sign
     heads = {sign: header(text, sign) for sign in SEPARATORS}
     matches = {sign: len({*needs} & {*head}) for sign, head in heads.items()}
     fits = [sign for sign in heads if matches[sign] == max(matches.values()) > 0]
@@ -214,7 +243,7 @@ def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
     if not needs:
         return likely
     what = f"the header of {where} holds one column when split by ','"
-    remedy = f"Write separator={likely!r} in table(...)."
+    remedy = f"Write {option('separator', likely)}."
     raise UnseenError(f"{what}; it looks separated by {SEPARATORS[likely]}.", remedy=remedy)
 
 
@@ -280,6 +309,8 @@ def dialect_like(
             size += len(line)
     start = "".join(lines)
     signs = (usual.separator or ",", *SEPARATORS)
+    if (sign := said_separator(start)) is not None:
+        start, signs = start.partition("\n")[2], (sign,)
     matches = {sign: len({*columns} & {*header(start, sign)}) for sign in signs}
     separator = max(matches, key=lambda sign: matches[sign])  # of equals the first
     rows = csv.reader(io.StringIO(start, newline=""), delimiter=separator)

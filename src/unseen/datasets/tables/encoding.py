@@ -249,6 +249,22 @@ def indicators(schema: Schema, statistics: Tensor) -> tuple[list[int], list[list
     return _occurs(numeric[1]).nonzero().flatten().tolist(), [code.tolist() for code in codes]
 
 
+def unknown(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
+    """Return the columns of which no training client has a value.
+
+    Example:
+        >>> schema = Schema(("age", "sex"), {"sex": ("f", "m")})
+        >>> unknown(schema, schema.sums(torch.tensor([[math.nan, 0.0], [math.nan, 1.0]])))
+        ('age',)
+    """
+    numeric, *counts = statistics.double().split(schema.parts)
+    cells = _occurs(numeric.view(4, -1)[0]).tolist() if schema.numeric else []
+    empty = [j for j, occurs in zip(schema.numeric, cells, strict=True) if not occurs]
+    names = zip(schema.categorical, counts, strict=True)
+    empty += [j for (j, _), count in names if not bool(_occurs(count[:-1]).any())]
+    return tuple(schema.columns[j] for j in sorted(empty))
+
+
 def _split(schema: Schema, statistics: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The numeric part [4, M], and for each categorical column the codes that have an indicator.
 

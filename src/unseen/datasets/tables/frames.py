@@ -151,7 +151,8 @@ def _categorical(
 
 
 def _sheet(frame: Any, names: Sequence[str], options: Mapping[str, Any]) -> Sheet:
-    empty = blank([*names_of(options.get("missing") or MISSING), ""])
+    missing = options.get("missing")
+    empty = blank(MISSING if missing is None else missing)
     columns = {}
     for name in names:
         cells = frame[name].astype(object).where(frame[name].notna(), "").map(str)

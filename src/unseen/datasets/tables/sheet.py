@@ -22,11 +22,12 @@ from unseen.datasets.tables.dialect import (
     number,
     open_binary,
     open_text,
+    says_separator,
     separator_of,
 )
 from unseen.errors import UnseenError, nearest
 
-#: Cells that hold no value, by default.
+#: Cells that hold no value, by default; an empty one never does, whatever the option says.
 MISSING = ("", "?", "NA", "NaN")
 #: How files and data frames spell true and false.
 FLAG_WORDS = (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE"))
@@ -119,13 +120,13 @@ def names_of(value: Sequence[str] | float) -> tuple[str, ...]:
 
 
 def blank(missing: Sequence[str] | float) -> Callable[[str], bool]:
-    """Return what says whether a cell holds no value: it is one of these, or equals their number.
+    """Return what says whether a cell holds no value: empty, one of these, or equal as a number.
 
     Example:
         >>> [blank([-9, "?"])(cell) for cell in ("-9", "-9.0", "?", "9", "")]
-        [True, True, True, False, False]
+        [True, True, True, False, True]
     """
-    names = set(names_of(missing))
+    names = {"", *names_of(missing)}
     numbers = {value for name in names if (value := number(name)) is not None} - {math.nan}
     if not any(map(math.isfinite, numbers)):
         return names.__contains__
@@ -157,10 +158,14 @@ def codes_of(names: Sequence[str]) -> dict[Any, int]:
 def cells_by_line(
     file: Iterable[str], separator: str, strict: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the cells of every row, without the blanks around cells."""
+    """Yield the line and the cells of every row, without the blanks around cells.
+
+    A first line that says the separator (`sep=;`), as Excel reads it, is no row.
+    """
     reader = csv.reader(file, strict=strict, delimiter=separator)
     for row in reader:
-        yield reader.line_num, [cell.strip() for cell in row]
+        if reader.line_num > 1 or not says_separator(row, separator):
+            yield reader.line_num, [cell.strip() for cell in row]
 
 
 def read(
@@ -177,7 +182,7 @@ def read(
     Args:
         path: The file.
         needs: Columns that it must have, by which the separator is known.
-        missing: Cells that hold no value.
+        missing: Cells that hold no value besides empty ones.
         separator: What separates cells; this and the next two are detected by default, where that
             is safe (`dialect`).
         decimal: The decimal sign.

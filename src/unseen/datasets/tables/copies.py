@@ -1,0 +1,154 @@
+"""Rows of a table that occur more than once, where chance does not explain it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseen.datasets.tables.sheet import Sheet
+
+#: The probability below which equal rows are no chance.
+CHANCE = 1e-4
+#: A value in more rows than this, and than this share of all, is common.
+ROWS, SHARE = 5, 0.01
+#: Rows by which the column with the most different values is known.
+SAMPLE = 5000
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The rows of a table, by codes [N] that are equal where rows are.
+
+    Attributes:
+        sheet: The table, which knows the lines of its rows.
+        sites: The sites' names, by code.
+        site: Whose row it is.
+        unit: What the row belongs to; equal rows of one unit of a site are no copies.
+        content: All features and the label.
+    """
+
+    sheet: Sheet
+    sites: Sequence[str]
+    site: Codes
+    unit: Codes
+    content: Codes
+
+    def within(self) -> list[str]:
+        """Return a remark on the rows that repeat a row of another unit of their site."""
+        first: dict[tuple[int, int], int] = {}
+        before = set[tuple[int, int, int]]()
+        repeats = list[tuple[int, int]]()
+        for i, (site, unit, content) in enumerate(self._rows()):
+            other = first.setdefault((site, content), i)
+            if self.unit[other] != unit and (site, unit, content) not in before:
+                repeats.append((other, i))
+            before.add((site, unit, content))
+        return [
+            f"{len(repeats):,} of {len(self.site):,} rows are exact copies of an earlier row of "
+            f"their site, such as {self._at(i)} and {self._at(j)}: a split may put a row into both "
+            "training and validation, which flatters a model; remove the copies, or say by unit "
+            "which rows belong together"
+            for i, j in repeats[:1]
+        ]
+
+    def between(self) -> list[str]:
+        """Return a remark on the rows that several sites have."""
+        owners: dict[int, dict[int, int]] = {}
+        for i, (site, _, content) in enumerate(self._rows()):
+            owners.setdefault(content, {}).setdefault(site, i)
+        shared = [[*own.items()] for own in owners.values() if len(own) > 1]
+        return [
+            f"{len(shared):,} different rows occur at more than one site, exactly alike, such as "
+            f"{self._at(i)} at {self.sites[a]} and {self._at(j)} at {self.sites[b]}: if they are "
+            "the same examples, a held-out site is not unseen; leave them at one site only"
+            for (a, i), (b, j), *_ in shared[:1]
+        ]
+
+    def _rows(self) -> Iterable[tuple[int, int, int]]:
+        return zip(self.site.tolist(), self.unit.tolist(), self.content.tolist(), strict=True)
+
+    def _at(self, row: int) -> str:
+        return self.sheet.at(self.sheet.lines[row])
+
+
+def copies(
+    sheet: Sheet,
+    x: Tensor,
+    others: Sequence[Tensor],
+    owners: Tensor,
+    sites: Sequence[str],
+    units: Tensor | None = None,
+) -> list[str]:
+    """Return remarks on rows that are copies of others, within a site and between sites.
+
+    Args:
+        sheet: The table.
+        x: The features [N, C].
+        others: What rows are compared by as well: the label and other columns [N, ...].
+        owners: The code of each row's site [N].
+        sites: The sites' names, by code.
+        units: The code of each row's unit [N].
+
+    Note:
+        In a few columns of words or of small whole numbers many rows are equal by chance. The
+        column with the most different values tells: rows that share one of its uncommon values are
+        compared with rows whose values are neighbours in its order. If the former agree in all
+        else no more often than the latter do, equal rows are chance. A table of one feature is too
+        little to tell.
+    """
+    if x.shape[1] < 2:
+        return []
+    table = x.numpy()
+    rest = [other.reshape(len(x), -1).double().numpy() for other in others]
+    content = _equal(table, *rest)
+    if len({*content.tolist()}) == len(content):
+        return []
+    column = _most_different(table)
+    without = _equal(np.delete(table, column, axis=1), *rest)
+    alone = torch.arange(len(x)) if units is None else units
+    rows = Copies(sheet, sites, owners.numpy(), alone.numpy(), content)
+    inside, across = (_implausible(table[:, column], without, rows, own) for own in (True, False))
+    return (rows.within() if inside else []) + (rows.between() if across else [])
+
+
+def _equal(*tables: NDArray[np.float64]) -> Codes:
+    """Codes of rows that are equal where the rows of all tables are."""
+    codes: dict[int, int] = {}
+    rows = (hash(tuple(map(bytes, parts))) for parts in zip(*tables, strict=True))
+    return np.array([codes.setdefault(row, len(codes)) for row in rows])
+
+
+def _most_different(table: NDArray[np.float64]) -> int:
+    some = table[:: -(-len(table) // SAMPLE)]
+    return int(np.argmax([len(np.unique(column)) for column in some.T]))
+
+
+def _implausible(values: NDArray[np.float64], rest: Codes, rows: Copies, inside: bool) -> bool:
+    """Whether rows of one uncommon value agree in the rest more often than neighbours do.
+
+    Args:
+        values: The column with the most different values [N], NaN where missing.
+        rest: Codes of all other columns.
+        rows: Whose rows they are.
+        inside: Whether to compare rows within sites or between them.
+    """
+    from scipy.stats import binom
+
+    _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    usable = (counts[codes] <= max(ROWS, SHARE * len(codes))) & ~np.isnan(values)
+    places = np.arange(len(codes))
+    order = np.lexsort((places, codes, rows.site) if inside else (places, codes))
+    a, b = order[:-1], order[1:]
+    pairs = usable[a] & usable[b] & ((rows.site[a] == rows.site[b]) == inside)
+    if inside:
+        pairs &= rows.unit[a] != rows.unit[b]
+    tied, equal = codes[a] == codes[b], rest[a] == rest[b]
+    neighbours, alike = int((pairs & ~tied).sum()), int((pairs & ~tied & equal).sum())
+    trials, hits = int((pairs & tied).sum()), int((pairs & tied & equal).sum())
+    by_chance = (alike + 1) / (neighbours + 1)
+    return bool(hits and binom.sf(hits - 1, trials, min(1.0, by_chance)) < CHANCE)

@@ -1,0 +1,64 @@
+"""The labels of a table: rows that lack one, classes or numbers."""
+
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from unseen.datasets.tables.dialect import almost, number
+from unseen.datasets.tables.identifiers import MANY, spelling_remedy
+from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded
+from unseen.errors import UnseenError
+
+
+def labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
+    """Return the rows with a label and a remark on the others, which are refused or dropped."""
+    cells, owners = sheet.column(label), sheet.full(domain, "domain")
+    gaps = [i for i, cell in enumerate(cells) if cell is None]
+    if not gaps:
+        return sheet, []
+    every, without = Counter(owners), Counter(owners[i] for i in gaps)
+    sites = sorted(without.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{name} {count:,} of {every[name]:,}" for name, count in sites[:MANY])
+    listed += f" and {len(sites) - MANY} more sites" if len(sites) > MANY else ""
+    rows = f"{len(gaps):,} of {len(cells):,} rows"
+    if not drop or len(gaps) == len(cells):
+        other = "" if drop else ", or leave these rows out by missing_label='drop'"
+        raise UnseenError(
+            f"{rows} of {sheet.name} have no value in {label!r}, the column of the label "
+            f"({listed}), the first in {sheet.at(sheet.lines[gaps[0]])}.",
+            remedy=f"Fill in the values{other}.",
+        )
+    empty = [name for name in every if every[name] == without[name]]
+    remark = f"; nothing is left of {', '.join(empty)}" if empty else ""
+    whole = [i for i, cell in enumerate(cells) if cell is not None]
+    return sheet.take(whole), [f"{rows} left out, which have no label: {listed}{remark}"]
+
+
+def labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:
+    """Return the classes and each row's code, or None and numbers, which must be finite."""
+    if task == "classification":
+        return coded(sheet.full(label, "label"))
+    try:
+        return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
+    except WrongNumber as error:
+        cell = error.cell
+        nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)
+        remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
+        raise UnseenError(
+            f"the label {cell!r} in {sheet.at(error.line)} of {sheet.name}, {label!r}, is not a "
+            "number:",
+            remedy=f"{remedy}. If the labels are classes, write task='classification'.",
+        ) from None
+
+
+def numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:
+    """Return a remark on classes that are many and all numbers."""
+    names = classes or ()
+    most = 10 if any("." in name for name in names) else 15
+    if len(names) <= most or any(number(name) is None for name in names):
+        return []
+    return [
+        f"the label {label!r} has {len(names)} classes and all are numbers "
+        f"({', '.join(names[:3])}, ...): to predict it as a number, write task='regression'"
+    ]
