@@ -259,7 +259,7 @@ def inputs_of(
     options = {n: p.default for n, p in inspect.signature(entry.loader).parameters.items()}
     options |= call.arguments
     if data.schema is not None and statistics is not None:
-        missing = names_of(options.get("missing", MISSING))
+        missing = tuple(dict.fromkeys(["", *names_of(options.get("missing", MISSING))]))
         blank = ZERO_IS_MISSING if call.name == "heart-disease" else ()
         dialect = Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding")))
         label, domain = options.get("label"), options.get("domain")
