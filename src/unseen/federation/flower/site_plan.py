@@ -72,6 +72,13 @@ def named(study: StudySpec) -> tuple[str, ...]:
     return ()
 
 
+def required(study: StudySpec) -> tuple[str, ...]:
+    """Return the sites without which there is no task: all that the plan names but its targets."""
+    if isinstance(study.holdout, Fixed):
+        return named(study) or study.holdout.validation
+    return named(study)
+
+
 def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     """Return the study's tasks among these sites; a target that is not there is not evaluated.
 
