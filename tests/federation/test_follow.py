@@ -70,6 +70,16 @@ def test_a_long_wait_is_said(
     assert said == ["waiting for north; 0 are here", "round 1 of ?"]
 
 
+def test_remarks_are_said_when_they_come(tmp_path: Path, said: list[str]) -> None:
+    gone = {"notes": ["a class occurs at one site alone"], "absent": "south: was not connected"}
+    news: list[dict[str, object]] = [{}, {"notes": gone["notes"], "absent": ""}, gone, gone, {}]
+    follow(tmp_path, news)
+    assert said == [
+        "of the data: a class occurs at one site alone",
+        "goes on without south: was not connected",
+    ]
+
+
 def test_half_a_file_says_nothing(tmp_path: Path) -> None:
     assert standing.standing(tmp_path) == {}
     (tmp_path / standing.STANDING).write_text('{"round": ')

@@ -17,7 +17,7 @@ from unseen.federation.control import Control, Run, control
 from unseen.federation.flower import bundle
 from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
-from unseen.federation.standing import STANDING, progress, standing
+from unseen.federation.standing import STANDING, progress, remarks, standing
 
 if TYPE_CHECKING:
     from unseen.spec.study import StudySpec
@@ -237,12 +237,17 @@ def follow(link: Control, number: int, out: Path) -> Run:
         out: Folder of its records.
     """
     last, before, since = "", "", time.monotonic()
+    noted: list[str] = []
     for look in itertools.count():
         news = standing(out)
         line, waiting = progress(news), str(news.get("waiting", ""))
         if line and line != last:
             say(line)
             last = line
+        for remark in (marks := remarks(news)):
+            if remark not in noted:
+                say(remark)
+        noted = marks
         if waiting != before:
             before, since = waiting, time.monotonic()
         elif waiting and time.monotonic() - since > LONG:

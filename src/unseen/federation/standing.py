@@ -71,7 +71,8 @@ def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
     waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
     say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
     sites = connected and f"last seen by the run: {connected}"
-    for line in filter(None, (progress(news), waiting and f"waiting {waiting}", sites)):
+    waits = waiting and f"waiting {waiting}"
+    for line in filter(None, (progress(news), waits, sites, *remarks(news))):
         say(line)
 
 
@@ -91,6 +92,15 @@ def standing(out: Path) -> Mapping[str, Any]:
         return dict(json.loads((out / STANDING).read_bytes()))
     except (OSError, ValueError):
         return {}
+
+
+def remarks(news: Mapping[str, Any]) -> list[str]:
+    """Return what deserves a remark: of the data, and whom the last exchange went without."""
+    absent = news.get("absent")
+    return [
+        *(f"of the data: {note}" for note in news.get("notes", ())),
+        *([f"goes on without {absent}"] if absent else ()),
+    ]
 
 
 def progress(news: Mapping[str, Any]) -> str:

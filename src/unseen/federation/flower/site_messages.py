@@ -62,6 +62,7 @@ class Link:
         agreed: Site -> the digest of the data with which this run began.
         account: Called with the entry of each answer to the first question of all.
         stated: Site -> the most examples that a reply of it may claim.
+        absent: Site -> why it is not in the exchange that it was asked for last.
         pulls: The answers on their way.
     """
 
@@ -79,6 +80,7 @@ class Link:
     agreed: Mapping[str, str] = field(default_factory=dict)
     account: Callable[[str, str], None] = field(default=lambda site, entry: None)
     stated: Mapping[str, int] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
     pulls: Pulls = field(init=False)
 
     def __post_init__(self) -> None:
@@ -245,8 +247,16 @@ class Link:
             time.sleep(POLL)
         for q in pending:
             q.fault = f"no answer within the deadline of {self.limits.deadline:g} s"
-        self.tell(waiting="")
+        self._mark(open.values())
         return open
+
+    def _mark(self, asked: Iterable[Question]) -> None:
+        """Tell who is missing from an exchange that ends, and whether anybody is back."""
+        for q in asked:
+            self.absent.pop(q.site, None)
+            if q.answer is None:
+                self.absent[q.site] = q.fault
+        self.tell(waiting="", absent=reasons(self.absent).removeprefix("; "))
 
     def _send(self, q: Question, group: str) -> None:
         """Ask a site that is there and was not asked, or was started again since."""

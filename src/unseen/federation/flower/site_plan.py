@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,7 +12,10 @@ from torch import Tensor
 
 from unseen.core import Client, Method, Split
 from unseen.datasets import info
+from unseen.datasets.dataset import Domain, lone_classes
 from unseen.datasets.tables.encoding import feature_names
+from unseen.datasets.tables.remarks import twins
+from unseen.datasets.tables.sheet import identity
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.terms import Facts, Terms
@@ -121,7 +125,8 @@ def planned_study(
         terms: What the sites agreed on.
     """
     plans.check_device(study.device)
-    data, entry = terms.empty(), info(parse(study.dataset)[0].name)
+    data = replace(terms.empty(), notes=tuple(remarks(facts, terms)))
+    entry = info(parse(study.dataset)[0].name)
     check_columns(study, data)
     check_masks(study, data)
     metrics = chosen_metrics(study, data, entry.metrics)
@@ -145,6 +150,24 @@ def planned_study(
     # The sites keep what belongs to a run: its settings are fixed from its start.
     plans.check_folder(planned, strict=True)
     return plans.marked(planned, any(f.stand_in for f in facts.values()))
+
+
+def remarks(facts: Mapping[str, Facts], terms: Terms) -> list[str]:
+    """Return what deserves a remark in the classes that the sites named, as in one process.
+
+    Args:
+        facts: What each site says of its data.
+        terms: What the sites agreed on.
+    """
+    if terms.classes is None:
+        return []
+    codes = {identity(name): code for code, name in enumerate(terms.classes)}
+    domains = [
+        Domain(site, torch.empty(0), torch.tensor([codes[identity(n)] for n in own.classes or ()]))
+        for site, own in facts.items()
+    ]
+    alike = twins(terms.classes, "class") if terms.schema is not None else []
+    return alike + lone_classes(domains, terms.classes)
 
 
 def _lacks(method: Method, images: bool, terms: Terms) -> str:
