@@ -152,7 +152,7 @@ class Link:
             Waiting: Fewer than the minimum are connected at the end of the patience, or one that is
                 needed is not.
         """
-        wanted = sorted({*expected, *needed})
+        awaited = sorted({*expected, *needed})
         minimum, count = self.limits.minimum, -1
         start = changed = time.monotonic()
         while True:
@@ -161,7 +161,7 @@ class Link:
             now = time.monotonic()
             if len(here) != count:
                 count, changed = len(here), now
-            missing = [name for name in wanted if name not in here]
+            missing = [name for name in awaited if name not in here]
             quiet = bool(expected) or (count >= minimum and now - changed > QUIET)
             complete = not missing and quiet
             # Who is here and has not said its name may be a target, for which nobody waits.
