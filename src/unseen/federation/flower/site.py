@@ -23,6 +23,7 @@ from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.federation.flower.terms import Refused
 from unseen.federation.kits.kit import ACCOUNT, START
+from unseen.federation.policy.proposals import check_table
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.spec.study import StudySpec
 from unseen.study.setting import digest_of
@@ -110,6 +111,7 @@ def load(site: Site, study: StudySpec) -> DataSet:
         masks, heart disease from the one hospital's file; of every other data set the
         domain of the site's name is taken.
     """
+    check_table(study)
     (call,) = parse(study.dataset)
     loaders = {"heart-disease": _heart, "table": _table, "folder": _folder, "masks": _folder}
     if call.name in loaders:
