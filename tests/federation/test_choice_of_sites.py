@@ -19,8 +19,11 @@ from unseen.federation.choosing_study import choosing_study
 from unseen.federation.flower import choice_run
 from unseen.federation.flower.site import Site
 from unseen.federation.model_study import model_study
+from unseen.federation.policy import ledger_check
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.proposals import Proposal
+from unseen.federation.policy.site_ledger import SiteLedger
+from unseen.federation.standing import standing
 from unseen.spec.named import toml
 from unseen.spec.study import StudySpec
 from unseen.study.spaces import with_values
@@ -95,6 +98,9 @@ def test_sites_approve_a_choice_once(tmp_path: Path) -> None:
         approvals.approve(approvals.find(digest))
     choice_run.run(str(file), str(tmp_path / "out"), Hall(folders), options(), list(SITES))
     assert (tmp_path / "out" / "choice.md").is_file()
+    lines = SiteLedger(Site.read(folders[1]).account).lines()
+    assert ledger_check.against(lines, "0", tmp_path / "out") == ([], [])
+    assert standing(tmp_path / "out")["finished"]
 
 
 def test_a_study_with_a_search_of_its_own_is_not_a_choice(tmp_path: Path) -> None:

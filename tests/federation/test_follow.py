@@ -148,6 +148,15 @@ def test_the_standing_in_words(
     ]
 
 
+@pytest.mark.parametrize("inside", ["training", "records"])
+def test_the_standing_of_a_model_or_of_a_choice(tmp_path: Path, inside: str) -> None:
+    (tmp_path / inside).mkdir()
+    (tmp_path / inside / standing.STANDING).write_text('{"round": 3}')
+    assert standing.standing(tmp_path) == {"round": 3}
+    (tmp_path / standing.STANDING).write_text('{"round": 4}')  # of a run, which has no such folder
+    assert standing.standing(tmp_path) == {"round": 4}
+
+
 def test_a_study_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(UnseenError, match='base = "NAME"'):
         runs.run(None, tmp_path / "none.toml", tmp_path)  # type: ignore[arg-type]

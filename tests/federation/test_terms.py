@@ -17,7 +17,10 @@ from unseen import Study
 from unseen.datasets import DataSet, Domain
 from unseen.errors import UnseenError
 from unseen.federation.flower import model_run, server_run
+from unseen.federation.flower.site import Site
 from unseen.federation.flower.terms import Facts, Terms
+from unseen.federation.policy import ledger_check
+from unseen.federation.policy.site_ledger import SiteLedger
 
 __all__ = ["_quick"]  # the fixture of test_hall
 
@@ -83,4 +86,6 @@ def test_sites_are_not_told_which_of_them_has_a_class(tmp_path: Path) -> None:
     model_run.train(str(file), str(out), hall, list(SITES))
     assert json.loads((out / "training" / "study.json").read_text())["notes"] == list(NOTES)
     assert [q for _, q in hall.sent if q["kind"] == "keep"]
+    lines = SiteLedger(Site.read(hall.kits[1]).account).lines()
+    assert ledger_check.against(lines, "0", out) == ([], [])
     assert not [q for _, q in hall.sent if "at one site alone" in str(q)]

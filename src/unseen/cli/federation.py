@@ -249,7 +249,7 @@ def status(
     Args:
         kit: The server's kit; or that of an observer or a coordinator, from any machine, who sees
             how the last run stands and its table.
-        out: Folder of the records and tables.
+        out: What --out of run, train or choose was.
         insecure: Plaintext, and anybody may take part: for trials.
         stop: Stop the run that has not ended.
         watch: Say it again whenever it has changed, until Ctrl-C or the study's end.
