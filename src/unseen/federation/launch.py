@@ -15,6 +15,7 @@ from unseen.errors import UnseenError
 from unseen.federation import monitor
 from unseen.federation.control import Control, Run, control
 from unseen.federation.flower import bundle
+from unseen.federation.kits.closed import closed
 from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
 from unseen.federation.standing import STANDING, progress, remarks, standing
@@ -161,7 +162,8 @@ def carry_out(kit: Kit, config: Mapping[str, str], target: Path, app: Path | Non
         await_turn(link)
         say(f"connected: {', '.join(sorted(link.online())) or 'nobody yet'}")
         (target / STANDING).unlink(missing_ok=True)
-        folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
+        with closed():
+            folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
         monitor.point_to(kit, target)
         number = link.start(folder, config)
         say(f"run {number} of {Path(config['study']).name}; records: {target}")
