@@ -71,8 +71,8 @@ def test_a_long_wait_is_said(
 
 
 def test_remarks_are_said_when_they_come(tmp_path: Path, said: list[str]) -> None:
-    gone = {"notes": ["a class occurs at one site alone"], "absent": "south: was not connected"}
-    news: list[dict[str, object]] = [{}, {"notes": gone["notes"], "absent": ""}, gone, gone, {}]
+    gone = {"remarks": ["a class occurs at one site alone"], "absent": "south: was not connected"}
+    news: list[dict[str, object]] = [{}, {"remarks": gone["remarks"], "absent": ""}, gone, gone, {}]
     follow(tmp_path, news)
     assert said == [
         "of the data: a class occurs at one site alone",

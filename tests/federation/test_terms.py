@@ -76,7 +76,7 @@ def test_spellings_that_differ_at_one_site_are_noted(tmp_path: Path) -> None:
     assert there.notes == one.notes == NOTES
     table = (out / "table.txt").read_text()
     assert all(f"of the data: {note}" in table for note in NOTES)
-    assert json.loads((out / "federation.json").read_text())["notes"] == list(NOTES)
+    assert json.loads((out / "federation.json").read_text())["remarks"] == list(NOTES)
 
 
 def test_sites_are_not_told_which_of_them_has_a_class(tmp_path: Path) -> None:

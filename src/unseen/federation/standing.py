@@ -111,7 +111,7 @@ def remarks(news: Mapping[str, Any]) -> list[str]:
     """Return what deserves a remark: of the data, and whom the last exchange went without."""
     absent = news.get("absent")
     return [
-        *(f"of the data: {note}" for note in news.get("notes", ())),
+        *(f"of the data: {note}" for note in news.get("remarks", ())),
         *([f"goes on without {absent}"] if absent else ()),
     ]
 

@@ -268,7 +268,7 @@ def opened(
         _begin(out, run, facts)
     for note in planned.data.notes:
         LOG.warning("of the data: %s", note)
-    status.tell(notes=list(planned.data.notes))
+    status.tell(remarks=list(planned.data.notes))
     versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
     study_file.write(out, planned.content(), sites=versions)
     return Session(planned, terms, link, head, out, study, facts)
