@@ -21,7 +21,7 @@ from unseen.expression import parse
 from unseen.federation.flower.terms import Facts, Terms
 from unseen.methods.compose import method as compose
 from unseen.spec import user_code
-from unseen.spec.holdout import Fixed, Growing, Task, plan
+from unseen.spec.holdout import Fixed, Groups, Growing, Task, plan
 from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_columns, check_masks, has_labels, needs
@@ -81,6 +81,36 @@ def required(study: StudySpec) -> tuple[str, ...]:
     if isinstance(study.holdout, Fixed):
         return named(study) or study.holdout.validation
     return named(study)
+
+
+def roles_of(study: StudySpec, name: str, trains: bool) -> tuple[str, ...]:
+    """Return what a site is in the study's tasks: source, validation, target, or several in turn.
+
+    Args:
+        study: The study.
+        name: The site's name; who else takes part plays no role.
+        trains: Whether it may train.
+    """
+    who = _members(study, name)
+    roles = [role for role, names in who.items() if name in names and (trains or role != "source")]
+    in_turn = not isinstance(study.holdout, Fixed | Growing)
+    return tuple(roles if in_turn else roles[:1])
+
+
+def _members(study: StudySpec, name: str) -> dict[str, tuple[str, ...]]:
+    """Role -> the sites that have it in some task, as far as the study says it of this one."""
+    holdout, only = study.holdout, study.targets
+    if isinstance(holdout, Fixed):
+        source = (name,) if holdout.source == "others" else holdout.source
+        return {"target": holdout.target, "validation": holdout.validation, "source": source}
+    if isinstance(holdout, Growing):
+        return {"target": holdout.target, "source": holdout.growing}
+    if holdout == "none":
+        return {"source": (name,)}
+    if isinstance(holdout, Groups):  # whose targets are named by groups
+        return {"source": (name,), "target": (name,) if holdout.of is None else holdout.of}
+    target = (name,) if only is None or not isinstance(holdout, str) else tuple(only)
+    return {"source": () if {*target} == {name} and only is not None else (name,), "target": target}
 
 
 def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
