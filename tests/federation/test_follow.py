@@ -61,6 +61,13 @@ def test_what_changes_is_said_once(tmp_path: Path, said: list[str]) -> None:
     ]
 
 
+def test_the_error_that_ends_a_run_is_said_once(tmp_path: Path, said: list[str]) -> None:
+    """By whoever raises it: `carry_out` reads the same file."""
+    follow(tmp_path, [{"round": 0}, {"round": 0, "error": "south left", "ended": True}])
+    assert said == ["round 1 of ?"]
+    assert "south left" in standing.progress(standing.standing(tmp_path))
+
+
 def test_a_long_wait_is_said(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,23 @@ def test_other_data_sets_have_one_list_of_classes() -> None:
         Terms.agree([Facts.of(data, "train", "", {}) for data in sites])
 
 
+def test_columns_that_one_site_lacks_are_named_with_what_to_do() -> None:
+    none: dict[str, tuple[str, ...]] = {}
+
+    def facts(name: str, *columns: str) -> Facts:
+        kinds = dict.fromkeys(columns, "number")
+        return Facts(name, "train", "table", ("no", "yes"), kinds, none, none, (len(kinds),), "")
+
+    assert Terms.agree([facts("a", "age", "crp"), facts("b", "crp", "age")]).schema is not None
+    with pytest.raises(UnseenError) as caught:
+        Terms.agree([facts("a", "age", "crp"), facts("b", "age", "CRP", "sex")])
+    assert caught.value.what == (
+        "sites 'a' and 'b' do not fit together: of the columns 'a' alone has crp and 'b' alone "
+        "has CRP, sex."
+    )
+    assert "[columns] in its site.toml" in caught.value.remedy
+
+
 def spelled(folder: Path) -> Path:
     """The study of test_hall, with classes no and yes, at one site No and yes."""
     file, table = written(folder, "fedavg", rounds=1), folder / "visits.csv"

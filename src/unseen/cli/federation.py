@@ -61,11 +61,11 @@ def provision(
         return
     if renew is not None or revoke is not None:
         if renew is not None:
-            say(f"new keys of {renew}; carry over:")
             paths = rotation.renew(out, renew, days)
+            say(f"new keys of {renew}; carry over:")
         else:
-            say(f"the keys of {revoke} are of no use once these are carried over:")
             paths = rotation.revoke(out, str(revoke))
+            say(f"the keys of {revoke} are of no use once these are carried over:")
         for path in paths:
             say(f"  {path}")
         return

@@ -242,7 +242,8 @@ def follow(link: Control, number: int, out: Path) -> Run:
     noted: list[str] = []
     for look in itertools.count():
         news = standing(out)
-        line, waiting = progress(news), str(news.get("waiting", ""))
+        ended = {"error": ""} if news.get("ended") else {}  # which is said with the run's end
+        line, waiting = progress({**news, **ended}), str(news.get("waiting", ""))
         if line and line != last:
             say(line)
             last = line

@@ -198,11 +198,12 @@ def followed(out: Path, read: Callable[[], StudySpec]) -> Iterator[tuple[StudySp
     try:
         study = read()
         with waited(out):
-            status.tell(name=study.name, error="", waiting="", finished=False, connected=[])
+            fresh = {"finished": False, "ended": False, "connected": []}
+            status.tell(name=study.name, error="", waiting="", **fresh)
             yield study, status
     except Exception as error:
         with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
-            status.tell(error=f"{error}" or type(error).__name__, waiting="")
+            status.tell(error=f"{error}" or type(error).__name__, waiting="", ended=True)
         raise
 
 
