@@ -217,8 +217,8 @@ def _same_columns(sites: Sequence[Facts]) -> None:
     first, *others = sites
     for other in others:
         here, there = set(first.columns), set(other.columns)
-        alone = {first.site: sorted(here - there), other.site: sorted(there - here)}
-        own = [f"{site!r} alone has {', '.join(names)}" for site, names in alone.items() if names]
+        alone = (first.site, sorted(here - there)), (other.site, sorted(there - here))
+        own = [f"{site!r} alone has {', '.join(names)}" for site, names in alone if names]
         if own:
             names = f"sites {first.site!r} and {other.site!r}"
             what = f"{names} do not fit together: of the columns {' and '.join(own)}."
