@@ -37,9 +37,9 @@ def test_the_rounds_of_a_site_that_fell_out(tmp_path: Path) -> None:
     about(tmp_path, sites={"north": {}})
     one = job(tmp_path, 0, {0: ["south"], 1: ["west"], 2: ["west", "south"], 3: ["west", "east"]})
     assert absences(tmp_path, [TASK], [one]) == [
-        "east: absent in round 4; why is in rounds.jsonl",
-        "south: absent in rounds 1, 3; why is in rounds.jsonl",
-        "west: absent in rounds 2 to 4; why is in rounds.jsonl",
+        "east: absent in round 4; why is in the server's messages.jsonl",
+        "south: absent in rounds 1, 3; why is in the server's messages.jsonl",
+        "west: absent in rounds 2 to 4; why is in the server's messages.jsonl",
     ]
 
 
@@ -49,7 +49,10 @@ def test_several_jobs_are_named(tmp_path: Path) -> None:
     jobs = [job(tmp_path, seed, gone if seed != 1 else {}) for seed in range(6)]
     (line,) = absences(tmp_path, [TASK], jobs)
     each = [f"rounds 1 to 4 of fedavg on east, seed {seed}" for seed in (0, 2, 3)]
-    assert line == f"west: absent in {'; '.join(each)} and of 2 more jobs; why is in rounds.jsonl"
+    assert (
+        line
+        == f"west: absent in {'; '.join(each)} and of 2 more jobs; why is in the server's messages.jsonl"
+    )
     assert absences(tmp_path, [], [jobs[1]]) == []
 
 

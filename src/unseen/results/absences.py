@@ -34,7 +34,7 @@ def absences(out: Path, tasks: Sequence[Task], jobs: Iterable[JobFolder]) -> lis
             words = f"{'rounds' if rounds[1:] else 'round'} {', '.join(spans(rounds))}"
             where[site].append(f"{words} of {method} on {name}, seed {seed}")
     return [
-        f"{site}: absent in {listed(at, len(finished))}; why is in rounds.jsonl"
+        f"{site}: absent in {listed(at, len(finished))}; why is in the server's messages.jsonl"
         for site, at in sorted(where.items())
     ]
 
