@@ -19,8 +19,11 @@ from unseen.federation.choosing_study import choosing_study
 from unseen.federation.flower import choice_run
 from unseen.federation.flower.site import Site
 from unseen.federation.model_study import model_study
+from unseen.federation.policy import ledger_check
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.proposals import Proposal
+from unseen.federation.policy.site_ledger import SiteLedger
+from unseen.federation.standing import standing
 from unseen.spec.named import toml
 from unseen.spec.study import StudySpec
 from unseen.study.spaces import with_values
@@ -33,34 +36,40 @@ RATES = [0.5, 1.0]
 TRAIN = dict.fromkeys(SITES, "train")
 
 
-def agreed(folder: Path, recipes: tuple[str, ...]) -> Path:
-    study = choosing_study(written(folder, "fedavg"), recipes, 4, RATES, 1)
+def agreed(folder: Path, recipes: tuple[str, ...], rates: list[float] = RATES) -> Path:
+    study = choosing_study(written(folder, "fedavg"), recipes, 4, rates, 1)
     file = folder / "choosing.toml"
     file.write_text(toml(study.model_dump(mode="json", exclude_defaults=True, exclude_none=True)))
     assert Proposal(StudySpec.read(file)).digest == Proposal(study).digest
     return file
 
 
-def options(nested: bool = False) -> str:
-    return json.dumps({"groups": 4, "rates": RATES, "nested": nested})
+def options(nested: bool = False, rates: list[float] = RATES) -> str:
+    return json.dumps({"groups": 4, "rates": rates, "nested": nested})
 
 
 @pytest.mark.parametrize(
-    ("recipes", "nested"), [(RECIPES[:2], False), (RECIPES[:1], True), (RECIPES[2:], False)]
+    ("recipes", "nested", "rates"),
+    [
+        (RECIPES[:2], False, RATES),
+        (RECIPES[:1], True, RATES),
+        (RECIPES[2:], False, RATES),
+        (RECIPES, False, [0.2]),
+    ],
 )
 def test_sites_choose_as_one_process_does(
-    tmp_path: Path, recipes: tuple[str, ...], nested: bool
+    tmp_path: Path, recipes: tuple[str, ...], nested: bool, rates: list[float]
 ) -> None:
-    file = agreed(tmp_path, recipes)
+    file = agreed(tmp_path, recipes, rates)
     base = with_values(StudySpec.read(file), {})
     one = choose(
         play(
-            Candidates(base, base.methods, 4, RATES, pool=False, alone=False, nested=nested),
+            Candidates(base, base.methods, 4, rates, pool=False, alone=False, nested=nested),
             tmp_path / "one", data_dir=tmp_path,
         )
     )  # fmt: skip
     hall = Hall(kits(tmp_path, TRAIN, tmp_path))
-    choice_run.run(str(file), str(tmp_path / "out"), hall, options(nested), list(SITES))
+    choice_run.run(str(file), str(tmp_path / "out"), hall, options(nested, rates), list(SITES))
     there = json.loads((tmp_path / "out" / "choice.json").read_text())
     # The server of real sites is not told how frequent labels are, and has no constant answer.
     assert there["figures"] == {n: own for n, own in one.figures.items() if n != CONSTANT}
@@ -89,6 +98,9 @@ def test_sites_approve_a_choice_once(tmp_path: Path) -> None:
         approvals.approve(approvals.find(digest))
     choice_run.run(str(file), str(tmp_path / "out"), Hall(folders), options(), list(SITES))
     assert (tmp_path / "out" / "choice.md").is_file()
+    lines = SiteLedger(Site.read(folders[1]).account).lines()
+    assert ledger_check.against(lines, "0", tmp_path / "out") == ([], [])
+    assert standing(tmp_path / "out")["finished"]
 
 
 def test_a_study_with_a_search_of_its_own_is_not_a_choice(tmp_path: Path) -> None:

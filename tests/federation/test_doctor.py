@@ -16,6 +16,7 @@ from support.kits import answering, provisioned, site
 from typer.testing import CliRunner
 
 from unseen.cli.main import app
+from unseen.errors import UnseenError
 from unseen.federation.doctor import Finding, examine
 from unseen.federation.kits.kit import Kit
 from unseen.federation.probe import versions
@@ -75,6 +76,35 @@ def test_a_kit_that_others_can_look_into(out: Path) -> None:
 def test_keys_that_are_no_pair(out: Path) -> None:
     (out / "north" / "site.pub").write_bytes((out / "south" / "site.pub").read_bytes())
     assert "not of one pair" in faults(site(out))["keys"].text
+
+
+def test_the_keys_of_another_site(out: Path) -> None:
+    """A pair that fits, whose name is behind its public half."""
+    for name in ("site.key", "site.pub"):
+        content = (out / "south" / name).read_bytes()
+        (out / "north" / name).write_bytes(content)
+    found = faults(site(out))["keys"]
+    assert found.text == "site.pub is the key of 'south', and this is the kit of 'north'"
+    assert "kit of north" in found.remedy
+    with pytest.raises(UnseenError, match="is the key of 'south'"):
+        site(out).check()
+    # Without a name there the server says whose key it is.
+    public = out / "north" / "site.pub"
+    public.write_bytes(b" ".join(public.read_bytes().split()[:2]) + b"\n")
+    with answering(out / "server", site(out).port, name="south"):
+        assert "as south's" in faults(site(out))["registration"].text
+    with answering(out / "server", site(out).port, name="north"):
+        assert faults(site(out)) == {}
+
+
+def test_the_masks_of_another_site(tmp_path: Path) -> None:
+    out = provisioned(tmp_path / "kits", masks=True)
+    assert "keys" not in faults(site(out))
+    private = out / "north" / "masks.private"
+    private.write_bytes((out / "south" / "masks.private").read_bytes())
+    assert "not the one of 'north'" in faults(site(out))["keys"].text
+    private.write_bytes(b"nonsense")
+    assert "not the one of 'north'" in faults(site(out))["keys"].text
 
 
 def test_an_unreadable_key(out: Path) -> None:

@@ -61,6 +61,13 @@ def test_what_changes_is_said_once(tmp_path: Path, said: list[str]) -> None:
     ]
 
 
+def test_the_error_that_ends_a_run_is_said_once(tmp_path: Path, said: list[str]) -> None:
+    """By whoever raises it: `carry_out` reads the same file."""
+    follow(tmp_path, [{"round": 0}, {"round": 0, "error": "south left", "ended": True}])
+    assert said == ["round 1 of ?"]
+    assert "south left" in standing.progress(standing.standing(tmp_path))
+
+
 def test_a_long_wait_is_said(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +75,16 @@ def test_a_long_wait_is_said(
     news: list[dict[str, object]] = [{"waiting": "for north; 0 are here"}, {"round": 0}]
     follow(tmp_path, news)
     assert said == ["waiting for north; 0 are here", "round 1 of ?"]
+
+
+def test_remarks_are_said_when_they_come(tmp_path: Path, said: list[str]) -> None:
+    gone = {"remarks": ["a class occurs at one site alone"], "absent": "south: was not connected"}
+    news: list[dict[str, object]] = [{}, {"remarks": gone["remarks"], "absent": ""}, gone, gone, {}]
+    follow(tmp_path, news)
+    assert said == [
+        "of the data: a class occurs at one site alone",
+        "goes on without south: was not connected",
+    ]
 
 
 def test_half_a_file_says_nothing(tmp_path: Path) -> None:
@@ -136,6 +153,15 @@ def test_the_standing_in_words(
         "waiting for south",
         "last seen by the run: north",
     ]
+
+
+@pytest.mark.parametrize("inside", ["training", "records"])
+def test_the_standing_of_a_model_or_of_a_choice(tmp_path: Path, inside: str) -> None:
+    (tmp_path / inside).mkdir()
+    (tmp_path / inside / standing.STANDING).write_text('{"round": 3}')
+    assert standing.standing(tmp_path) == {"round": 3}
+    (tmp_path / standing.STANDING).write_text('{"round": 4}')  # of a run, which has no such folder
+    assert standing.standing(tmp_path) == {"round": 4}
 
 
 def test_a_study_is_a_file(tmp_path: Path) -> None:

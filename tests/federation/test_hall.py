@@ -361,6 +361,9 @@ def test_a_site_leaves_for_a_round_and_comes_back(tmp_path: Path) -> None:
     assert lines[2]["dropped"] == {"15": "was not connected"}
     # It rejoins while the last round is under way, or that round goes on without it.
     assert lines[3]["clients"] in (["0", "15", "30"], ["0", "30"])
+    last = "3" if lines[3]["clients"][1] == "15" else "4"
+    line = f"15: absent in rounds 2 to {last}; why is in the server's messages.jsonl"
+    assert line in (tmp_path / "out" / "table.txt").read_text().splitlines()
 
 
 def test_a_full_disk_leaves_the_last_good_state(tmp_path: Path) -> None:

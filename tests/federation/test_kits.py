@@ -263,3 +263,11 @@ def test_keys_of_encrypted_and_masked_sums(tmp_path: Path) -> None:
     shared = {p.read_bytes() for p in out.rglob("masks.public.json")}
     assert len(shared) == 1 and b"east" in shared.pop()
     assert not list((out / "server").rglob("*.secret")) + list((out / "server").rglob("*.private"))
+
+
+@pytest.mark.parametrize("way", ["--renew", "--revoke"])
+def test_nothing_is_said_to_be_done_for_a_name_that_is_not_there(tmp_path: Path, way: str) -> None:
+    out = provisioned(tmp_path / "kits")
+    shown = CliRunner().invoke(app, ["federation", "provision", "--out", str(out), way, "nobody"])
+    assert shown.exit_code and "unknown kit 'nobody'" in f"{shown.output}{shown.exception}"
+    assert "carr" not in shown.output

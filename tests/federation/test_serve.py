@@ -128,6 +128,7 @@ def test_a_registered_key_is_let_in(kits: Path, server: Started) -> None:
     answer = probe.ask(north)
     assert answer.trouble == "" and answer.content["registered"] is True
     assert {name: answer.content[name] for name in probe.versions()} == probe.versions()
+    assert answer.content["name"] == "north"
 
 
 def test_an_unregistered_key_is_refused(kits: Path, server: Started, tmp_path: Path) -> None:

@@ -120,6 +120,56 @@ def test_a_review_says_what_would_leave(tmp_path: Path) -> None:
     assert "refused     the data set is 'table'" in "\n".join(review(stricter, proposal(file)))
 
 
+TURN = "a target in turn, and trains in the other tasks"
+
+
+@pytest.mark.parametrize(
+    ("plan", "site", "role", "trains", "tests"),
+    [
+        ("", "0", "source: it trains", True, ""),
+        ("", "75", "target: this site never trains", False, "target"),
+        ('validation = ["30"]', "30", "validation: it only evaluates", False, "validation"),
+        ("others", "15", "source: it trains", True, ""),
+        ("others", "75", "target: this site never trains", False, "target"),
+        ("groups", "0", f"source and target: each group of sites is {TURN}", True, "target"),
+        ("groups", "75", "target: this site never trains", False, "target"),
+        ("each", "0", f"source and target: each site is {TURN}", True, "target"),
+        ("0 alone", "0", "target: it only evaluates", False, "target"),
+        ("0 alone", "15", "source: it trains", True, ""),
+        ("none", "75", "none: this site never trains, and is no target", False, ""),
+    ],
+)
+def test_a_review_says_what_this_site_does(
+    tmp_path: Path, plan: str, site: str, role: str, trains: bool, tests: str
+) -> None:
+    file = written(tmp_path, "fedavg", 3)
+    named = '[holdout]\nsource = ["0", "15", "30"]\ntarget = ["75"]\n'
+    plans = {
+        "": named, "others": '[holdout]\nsource = "others"\ntarget = ["75"]\n',
+        'validation = ["30"]': named.replace(', "30"', "") + 'validation = ["30"]\n',
+        "groups": "[holdout]\ngroups = 2\n", "each": "", "0 alone": "", "none": "",
+    }  # fmt: skip
+    top = {"0 alone": 'targets = ["0"]\n', "none": 'holdout = "none"\n'}.get(plan, "")
+    file.write_text(top + file.read_text().replace(named, plans[plan]))
+    numbers = kits(tmp_path, SITES, tmp_path)
+    lines = review(Site.read(numbers[[*SITES].index(site) + 1]), proposal(file))
+    assert next(x for x in lines if x.startswith("  role")).startswith(f"  role        {role}")
+    text = "\n".join(lines)
+    for words in ("train, each round: model", "sums over the training rows", "needs scalars"):
+        assert (words in text) == trains, text
+    assert ("trains nothing of it" in text) == (not trains)
+    shown = [x for x in lines if "metrics of all its rows as" in x]
+    assert [x.rpartition(" as ")[2] for x in shown] == ([tests] if tests else [])
+    assert "the rule evaluate keeps" not in text
+
+
+def test_a_review_says_which_metrics_the_site_keeps(tmp_path: Path) -> None:
+    policy = 'evaluate = ["validation"]\n' + OPEN
+    numbers, file = kits(tmp_path, SITES, tmp_path, policy), written(tmp_path, "fedavg", 3)
+    text = "\n".join(review(Site.read(numbers[4]), proposal(file)))
+    assert "test, each round: metrics of all its rows as target (the rule evaluate keeps" in text
+
+
 def ran(tmp_path: Path, methods: str = "fedavg", rounds: int = 2) -> tuple[dict[int, Path], Path]:
     numbers = kits(tmp_path, SITES, tmp_path)
     out = tmp_path / "out"

@@ -16,15 +16,20 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
+from unseen.federation.doctor import _data as findings_of
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.gate import RULES, nearly_unique
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_handler import answer_from, handle
 from unseen.federation.flower.site_messages import Waiting
 from unseen.federation.flower.terms import Refused
+from unseen.federation.kits.kit import Kit
+from unseen.federation.model_study import model_study
 from unseen.federation.policy import spending
+from unseen.federation.policy.proposals import Proposal
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.site_policy import SitePolicy, template
+from unseen.federation.policy.study_review import review
 from unseen.federation.policy.study_rules import breaches
 from unseen.spec.study import StudySpec
 
@@ -132,6 +137,30 @@ def test_names_of_patients_do_not_leave(tmp_path: Path, more: str, policy: str, 
     with pytest.raises(Waiting, match=f"refused by its rule {why}"):
         ask(tmp_path, study(tmp_path, more, privacy=blind), policy)
     assert "61-0001" not in told(tmp_path) and "north 3" not in told(tmp_path)
+
+
+def test_a_table_that_names_no_domain_is_refused_with_words(tmp_path: Path) -> None:
+    """By whoever signs, runs, approves, reviews it, and by the doctor."""
+    lacks = r"does not say domain=.*Add domain='hospital'.*has the site's name"
+    file = study(tmp_path, dataset="table(path='visits.csv', label='died')")
+    folders = hospitals(tmp_path, OPEN)
+    for refuse in (
+        lambda: federated.federated(StudySpec.read(file)),
+        lambda: model_study(file),
+        lambda: federated.run(str(file), str(tmp_path / "out"), Hall(folders)),
+        lambda: load(Site.read(folders[1]), StudySpec.read(file)),
+    ):
+        with pytest.raises(UnseenError, match=lacks):
+            refuse()
+    site, spec = Site.read(folders[1]), StudySpec.read(file)
+    text = "\n".join(review(site, Proposal(spec)))
+    assert "refused     the data cannot be read as it says" in text and "does not say" in text
+    kit = Kit(
+        folder=folders[1], kind="site", federation="net", servers=("localhost",), port=1,
+        name="north", role="train", listen="127.0.0.1",
+    )  # fmt: skip
+    (finding,) = [f for f in findings_of(kit, file, None) if f.state == "fault"]
+    assert "does not say domain=" in finding.text and "Add domain=" in finding.remedy
 
 
 def test_a_value_of_its_own_for_each_row_never_leaves(tmp_path: Path) -> None:

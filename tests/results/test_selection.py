@@ -101,6 +101,17 @@ def test_an_undefined_metric_leaves_its_domain_out() -> None:
     assert select("source-validation", source, [], "auroc") == 1
 
 
+def test_rounds_in_which_most_sources_answered_are_compared() -> None:
+    # Without c, whose figures are low, rounds 2 and 3 have the higher means: 0.85 and 0.9.
+    source = records("accuracy", a=[0.6, 0.7, 0.8, 0.9], b=[0.7, 0.8, 0.9, 0.9], c=[0.3, 0.2])
+    assert select("source-validation", source, [], "accuracy") == 1  # 0.567 against 0.533
+    source += [record(3, "c", accuracy=0.5)]
+    assert select("source-validation", source, [], "accuracy") == 3
+    # Whoever comes late counts as well, and an undefined figure is an answer.
+    late = records("auroc", a=[0.9, 0.6, 0.7]) + [record(r, "b", auroc=None) for r in (1, 2)]
+    assert select("source-validation", late, [], "auroc") == 2
+
+
 def test_a_metric_that_is_defined_nowhere_is_an_error() -> None:
     source = records("auroc", a=[None, None], b=[None, None])
     with pytest.raises(UnseenError, match=r"undefined in all 4 evaluations \(at a, b\)"):

@@ -61,11 +61,11 @@ def provision(
         return
     if renew is not None or revoke is not None:
         if renew is not None:
-            say(f"new keys of {renew}; carry over:")
             paths = rotation.renew(out, renew, days)
+            say(f"new keys of {renew}; carry over:")
         else:
-            say(f"the keys of {revoke} are of no use once these are carried over:")
             paths = rotation.revoke(out, str(revoke))
+            say(f"the keys of {revoke} are of no use once these are carried over:")
         for path in paths:
             say(f"  {path}")
         return
@@ -249,7 +249,7 @@ def status(
     Args:
         kit: The server's kit; or that of an observer or a coordinator, from any machine, who sees
             how the last run stands and its table.
-        out: Folder of the records and tables.
+        out: What --out of run, train or choose was.
         insecure: Plaintext, and anybody may take part: for trials.
         stop: Stop the run that has not ended.
         watch: Say it again whenever it has changed, until Ctrl-C or the study's end.

@@ -112,7 +112,7 @@ def ledger(
     Args:
         folder: The site's kit.
         verify: Check the chain of hashes; code 1 if it is broken.
-        server: Compare with the records of a run, the folder that the server wrote.
+        server: Compare with the records of a run: what --out of run, train or choose was.
         last: How many lines are shown.
     """
     from unseen.federation.policy import ledger_check, site_ledger

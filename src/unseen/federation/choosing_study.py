@@ -41,13 +41,15 @@ def choosing_study(
     entry = info(parse(study.dataset)[0].name)
     named = recipes or (TABLES if (study.model or entry.model).startswith("mlp") else IMAGES)
     rate, optimiser = learning_rate(study.training.optimiser), study.training.optimiser
-    tried = [learning_rate(at_rate(optimiser, factor * rate)) for factor in sorted(rates)]
+    tried = sorted({learning_rate(at_rate(optimiser, factor * rate)) for factor in rates})
     changes = {
         "methods": tuple(dict.fromkeys((BASE, *named))), "holdout": {"groups": groups},
         "seeds": seeds, "selection": "last", "evaluate_every": study.rounds, "reference": None,
         "published": {}, "targets": None, "name": f"{study.name}-choice",
     }  # fmt: skip
-    if len(tried) > 1:
+    if tried != [rate]:
+        # A range has two values or more; the study's own setting may be played anyhow.
+        tried = tried if len(tried) > 1 else sorted({rate, *tried})
         (call,) = parse(optimiser)
         rest = {name: value for name, value in call.arguments.items() if name != "lr"}
         others = "".join(f", {name}={value!r}" for name, value in rest.items())

@@ -143,6 +143,7 @@ def _pair(kit: Kit) -> Iterator[Finding]:
     try:
         if is_pair(private, public):
             yield Finding("keys", "ok", f"{' and '.join(files)} are one pair")
+            yield from (Finding.of("keys", error) for error in checks.others(kit))
             return
         text = f"{' and '.join(files)} are not of one pair"
     except ValueError as error:

@@ -15,9 +15,10 @@ from unseen.errors import UnseenError
 from unseen.federation import monitor
 from unseen.federation.control import Control, Run, control
 from unseen.federation.flower import bundle
+from unseen.federation.kits.closed import closed
 from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
-from unseen.federation.standing import STANDING, progress, standing
+from unseen.federation.standing import STANDING, progress, remarks, standing
 
 if TYPE_CHECKING:
     from unseen.spec.study import StudySpec
@@ -161,7 +162,8 @@ def carry_out(kit: Kit, config: Mapping[str, str], target: Path, app: Path | Non
         await_turn(link)
         say(f"connected: {', '.join(sorted(link.online())) or 'nobody yet'}")
         (target / STANDING).unlink(missing_ok=True)
-        folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
+        with closed():
+            folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
         monitor.point_to(kit, target)
         number = link.start(folder, config)
         say(f"run {number} of {Path(config['study']).name}; records: {target}")
@@ -237,12 +239,18 @@ def follow(link: Control, number: int, out: Path) -> Run:
         out: Folder of its records.
     """
     last, before, since = "", "", time.monotonic()
+    noted: list[str] = []
     for look in itertools.count():
         news = standing(out)
-        line, waiting = progress(news), str(news.get("waiting", ""))
+        ended = {"error": ""} if news.get("ended") else {}  # which is said with the run's end
+        line, waiting = progress({**news, **ended}), str(news.get("waiting", ""))
         if line and line != last:
             say(line)
             last = line
+        for remark in (marks := remarks(news)):
+            if remark not in noted:
+                say(remark)
+        noted = marks
         if waiting != before:
             before, since = waiting, time.monotonic()
         elif waiting and time.monotonic() - since > LONG:

@@ -15,6 +15,7 @@ from typing import Any
 
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError, optional
+from unseen.federation.kits.closed import closed
 from unseen.federation.kits.kit import ACCOUNT, Kit
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_ledger import SiteLedger
@@ -200,7 +201,8 @@ def exposed(port: int | None, read: Callable[[], Samples]) -> Iterator[None]:
 
 def point_to(kit: Kit, out: Path) -> None:
     """Note which records a server's run writes."""
-    write_atomically(kit.state / RUN, json.dumps({"out": str(out)}).encode())
+    with closed():
+        write_atomically(kit.state / RUN, json.dumps({"out": str(out)}).encode())
 
 
 def content_of(path: Path) -> dict[str, Any]:

@@ -137,9 +137,15 @@ def versions() -> dict[str, str]:
 
 
 def unregistered(kit: Kit, answer: Answer) -> UnseenError | None:
-    """Return an error if the server that answered does not know the key of a site's kit."""
-    if kit.kind == "server" or kit.insecure or answer.content.get("registered") is True:
+    """Return an error if the server that answered does not know the key of a site's kit as its."""
+    if kit.kind == "server" or kit.insecure:
         return None
+    if answer.content.get("registered") is True:
+        owner = str(answer.content.get("name") or kit.name)
+        if owner == kit.name:
+            return None
+        what = f"another site's key: the server knows the key of {kit.name}'s kit as {owner}'s."
+        return UnseenError(what, remedy=f"Copy site.key and site.pub of {kit.name} from its kit.")
     what = f"unregistered key: the server does not know the key of {kit.name}."
     copy = f"Copy site.pub into the server's kit as sites/{kit.name}.pub"
     return UnseenError(what, remedy=f"{copy}, or get a new kit from the organiser.")

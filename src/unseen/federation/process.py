@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from unseen.errors import UnseenError
+from unseen.federation.kits.closed import OTHERS, closed, umask
 
 #: Which variable asks for logs of JSON lines.
 JSON = "UNSEEN_LOG_JSON"
@@ -27,6 +28,8 @@ PATIENCE = 8.0
 LOG_LIMIT = 16 * 2**20
 #: Which variable says who started a process.
 PARENT = "UNSEEN_PARENT"
+#: Which variable says with which umask, for records: they lie outside of the kit.
+UMASK = "UNSEEN_UMASK"
 #: This machine by its names, whose requests no proxy must see.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: Linux: PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER.
@@ -79,7 +82,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     path = os.pathsep.join((here, os.environ.get("PATH", os.defpath)))
     return {
         **os.environ, **without_proxy(), "PATH": path, "FLWR_HOME": str(home),
-        PARENT: str(os.getpid()),
+        PARENT: str(os.getpid()), UMASK: f"{umask():o}",
         "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1", **more,
@@ -106,10 +109,11 @@ class Child:
         prctl(SUBREAPER, 1)  # what our children leave behind becomes ours, so that it can be found
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = log
-        with log.open("ab") as file:
+        with closed(), log.open("ab") as file:
             self.begin = file.tell()
             self.process = subprocess.Popen(
                 list(command), env=dict(env), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                umask=OTHERS,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we end it in order
             )  # fmt: skip
 
@@ -154,7 +158,8 @@ class Child:
         """Put a large log aside; the process goes on writing at the end of what is left."""
         with contextlib.suppress(OSError):  # a log that is gone, or no room for it, ends nothing
             if self.log.stat().st_size > LOG_LIMIT:
-                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+                with closed():
+                    shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
                 os.truncate(self.log, 0)
                 self.begin = 0
 

@@ -16,6 +16,7 @@ from unseen.federation import monitor
 from unseen.federation.control import Control, control, needs_flower
 from unseen.federation.flower import bundle
 from unseen.federation.kits import certificates
+from unseen.federation.kits.closed import close, closed
 from unseen.federation.kits.kit import ACCOUNT, RULES, START, Kit
 from unseen.federation.policy.site_policy import SitePolicy, template
 from unseen.federation.probe import ask, other_versions, unregistered
@@ -50,6 +51,7 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
         metrics: A port of this machine at which numbers for Prometheus are shown; None for none.
     """
     _begin(kit)
+    close(kit.folder)
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
     sites = {} if kit.insecure else certificates.registered(kit.folder)
     kit.state.mkdir(mode=0o700, exist_ok=True)
@@ -197,8 +199,10 @@ def join(
         metrics: A port of this machine at which numbers for Prometheus are shown; None for none.
     """
     _begin(kit)
-    folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
-    path = settle(kit, data, allow)
+    close(kit.folder)
+    with closed():
+        folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
+        path = settle(kit, data, allow)
     policy = SitePolicy.read(kit.folder)
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'

@@ -16,6 +16,8 @@ from unseen.federation.process import say, until_told
 
 #: Written by the app: who is connected, which round and exchange, the last error.
 STANDING = "federation.json"
+#: Where the records of `train` and of `choose` lie in the folder that was named.
+INSIDE = ("training", "records")
 #: Seconds between looks of `status --watch`.
 WATCH = 2.0
 #: What is said of a run for each piece of news.
@@ -71,7 +73,8 @@ def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
     waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
     say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
     sites = connected and f"last seen by the run: {connected}"
-    for line in filter(None, (progress(news), waiting and f"waiting {waiting}", sites)):
+    waits = waiting and f"waiting {waiting}"
+    for line in filter(None, (progress(news), waits, sites, *remarks(news))):
         say(line)
 
 
@@ -88,9 +91,29 @@ def observe(kit: Kit) -> None:
 def standing(out: Path) -> Mapping[str, Any]:
     """Return what the app wrote last; empty before, or in the middle of a write."""
     try:
-        return dict(json.loads((out / STANDING).read_bytes()))
+        return dict(json.loads((records_in(out, STANDING) / STANDING).read_bytes()))
     except (OSError, ValueError):
         return {}
+
+
+def records_in(out: Path, file: str) -> Path:
+    """Return the folder of a run's records: the one that was named, or one inside that has a file.
+
+    Args:
+        out: What --out of `run`, `train` or `choose` was.
+        file: A file that lies among the records.
+    """
+    places = (out, *(out / name for name in INSIDE))
+    return next((place for place in places if (place / file).is_file()), out)
+
+
+def remarks(news: Mapping[str, Any]) -> list[str]:
+    """Return what deserves a remark: of the data, and whom the last exchange went without."""
+    absent = news.get("absent")
+    return [
+        *(f"of the data: {note}" for note in news.get("remarks", ())),
+        *([f"goes on without {absent}"] if absent else ()),
+    ]
 
 
 def progress(news: Mapping[str, Any]) -> str:

@@ -124,16 +124,17 @@ def _insecure(request: Request) -> bool:
 
 
 async def _probed(request: Request) -> dict[str, Any]:
-    """Versions, time, whether the caller's key is registered, and how many bytes arrived."""
+    """Versions, time, for whom the caller's key is registered, and how many bytes arrived."""
     registered = await run_in_threadpool(_registered, request)
-    size = 0
+    size, name = 0, ""
     if registered:
+        name = await run_in_threadpool(_name, request)
         with suppress(ClientDisconnect):
             async for part in request.stream():
                 size += len(part)
                 if size > LARGEST:
                     break
-    content = {"time": time.time(), "registered": registered, "bytes": size}
+    content = {"time": time.time(), "registered": registered, "name": name, "bytes": size}
     return {**versions(), **content, "up": time.monotonic() - BEGUN}
 
 
@@ -169,6 +170,13 @@ def _registered(request: Request) -> bool | None:
         return False
     state = request.app.state.linkstate_factory.state()
     return state.get_node_id_by_public_key(key) is not None
+
+
+def _name(request: Request) -> str:
+    """The name for which the key of a request is registered, once its signature was checked."""
+    state = request.app.state.linkstate_factory.state()
+    number = state.get_node_id_by_public_key(b64decode(request.headers[KEY]))
+    return "".join(node.name for node in state.get_node_info(node_ids=[number]))
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
@@ -35,7 +35,9 @@ WORST = f"{metric_name.WORST} "
 def source_validation(source: Records, target: Records, metric: str, *, ties: Ties = "loss") -> int:
     """Return the round with the best mean of the metric over the source domains' validation splits.
 
-    Each domain counts once.
+    Each domain counts once. Where domains are missing from some rounds, as a site that fell out is,
+    the round is one of those in which the most of them answered: a mean over others is no better or
+    worse for that.
 
     Args:
         source: The source records.
@@ -313,7 +315,10 @@ def less_is_better(metric: str) -> bool:
 def _best(name: str, records: Records, metric: str, ties: Ties = "first") -> int:
     """Return the round with the best mean over the records' domains; see `source_validation`."""
     check_known("ties", TIES, ties)
+    answered = Counter(record["round"] for record in records)
     rounds = levels(records, metric)
+    most = max((answered[round] for round in rounds), default=0)
+    rounds = {round: values for round, values in rounds.items() if answered[round] == most}
     if not rounds:
         raise UnseenError(
             f"{name} cannot select by {metric}: it is undefined in all {len(records)} evaluations "

@@ -21,6 +21,7 @@ from unseen.expression import parse
 from unseen.methods.compose import method as compose
 from unseen.methods.new_rule import sets_weights
 from unseen.results import fairness
+from unseen.results.absences import absences
 from unseen.results.drawing import dots, lines
 from unseen.results.ends import Ends
 from unseen.results.formats import counted
@@ -233,7 +234,8 @@ class Results:
             played=self.played(own_rounds) if self.study.patience else (),
             no_result=NO_RESULT,
         )
-        return [" ".join(line.split()) for line in f"\n{text}".split("\n* ")[1:]]
+        lines = [" ".join(line.split()) for line in f"\n{text}".split("\n* ")[1:]]
+        return [*lines, *absences(self.out, self.tasks, self.folders())]
 
     def composed(self) -> dict[str, Method]:
         """Return the study's methods by their expressions, without a user's that are gone."""

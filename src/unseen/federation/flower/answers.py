@@ -156,4 +156,4 @@ def _counts(counts: Value | None) -> Tensor | None:
 
 def reasons(faults: Mapping[str, object]) -> str:
     """Return what became of each, to follow a message."""
-    return "".join(f"; {site}: {why}" for site, why in sorted(faults.items()))
+    return "".join(f"; {site}: {str(why).rstrip('.')}" for site, why in sorted(faults.items()))

@@ -271,6 +271,9 @@ def deliver(finished: Finished) -> None:
     texts = {name: (finished.folder / name) for name in FILES}
     texts["study.json"] = finished.session.planned.setting.out / "study.json"
     content = {name: file.read_text("utf-8") for name, file in texts.items() if file.is_file()}
+    # Remarks on the data name classes by site, which the sites have told the server alone.
+    about = json.loads(content["study.json"])
+    content["study.json"] = json.dumps({k: v for k, v in about.items() if k != "notes"}, indent=1)
     more: dict[str, Value] = {"spec": json.dumps(standing["spec"]), "records": json.dumps(content)}
     if not finished.blind:
         more["tensors"] = (finished.out / directory.TENSORS).read_bytes()

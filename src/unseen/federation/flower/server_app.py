@@ -1,5 +1,7 @@
 """The end of the Flower app that runs with the SuperLink."""
 
+import os
+
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -8,7 +10,8 @@ from unseen.federation.flower import choice_run
 from unseen.federation.flower.model_run import train
 from unseen.federation.flower.pulls import counted
 from unseen.federation.flower.server_run import run
-from unseen.federation.process import log_as_asked
+from unseen.federation.kits.closed import umask
+from unseen.federation.process import UMASK, log_as_asked
 
 app = ServerApp()
 log_as_asked()
@@ -22,6 +25,7 @@ def main(grid: Grid, context: Context) -> None:
     Run config: study; out; sites, a comma-separated list; for a choice its options as choose; for a
     model its directory as model, and the method, if it is not the study's.
     """
+    os.umask(int(os.environ.get(UMASK, f"{umask():o}"), 8))
     config = context.run_config
     sites = [name.strip() for name in str(config.get("sites", "")).split(",") if name.strip()]
     if model := str(config.get("model", "")):

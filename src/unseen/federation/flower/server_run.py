@@ -26,7 +26,13 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.site_backend import MESSAGES, Sites, placed
 from unseen.federation.flower.site_messages import Link
-from unseen.federation.flower.site_plan import named, placeholders, planned_study, stated
+from unseen.federation.flower.site_plan import (
+    named,
+    placeholders,
+    planned_study,
+    required,
+    stated,
+)
 from unseen.federation.flower.terms import PROTOCOL, Facts, Terms
 from unseen.federation.policy.proposals import SIGNATURE, federated, settings_of
 from unseen.results import study_file
@@ -192,11 +198,12 @@ def followed(out: Path, read: Callable[[], StudySpec]) -> Iterator[tuple[StudySp
     try:
         study = read()
         with waited(out):
-            status.tell(name=study.name, error="", waiting="", finished=False, connected=[])
+            fresh = {"finished": False, "ended": False, "connected": []}
+            status.tell(name=study.name, error="", waiting="", **fresh)
             yield study, status
     except Exception as error:
         with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
-            status.tell(error=f"{error}" or type(error).__name__, waiting="")
+            status.tell(error=f"{error}" or type(error).__name__, waiting="", ended=True)
         raise
 
 
@@ -242,10 +249,11 @@ def opened(
         link.facts = dict(earlier[1])
         link.agreed = {name: facts.digest for name, facts in earlier[1].items()}
         link.gather(sorted(earlier[1]), limits.patience, alone=REJOIN)
+        run, facts = earlier
     else:
-        names = [*(sites or limits.sites or named(study))]
-        earlier = _begin(out, link.gather(names, limits.patience))
-    run, facts = earlier
+        names, needed = sites or limits.sites or named(study), required(study)
+        run = secrets.token_hex(8)
+        facts = dict(sorted(link.gather(names, limits.patience, needed=needed).items()))
     link.agreed = {name: facts[name].digest for name in facts}
     link.stated = stated(study, facts)
     terms = Terms.agree(list(facts.values()))
@@ -257,6 +265,11 @@ def opened(
     if study.keeps_weights:
         head["weights"] = str(planned.setting.weights or "")
     planned.check_code()
+    if earlier is None:
+        _begin(out, run, facts)
+    for note in planned.data.notes:
+        LOG.warning("of the data: %s", note)
+    status.tell(remarks=list(planned.data.notes))
     versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
     study_file.write(out, planned.content(), sites=versions)
     return Session(planned, terms, link, head, out, study, facts)
@@ -297,14 +310,11 @@ def _sums(sites: Sites, totals: Totals, task: Task) -> Tensor:
     return sums
 
 
-def _begin(out: Path, facts: Mapping[str, Facts]) -> tuple[str, dict[str, Facts]]:
-    """Name a new run and write down what its sites told, before anything is trained by it."""
-    run, here = secrets.token_hex(8), dict(sorted(facts.items()))
-    Terms.agree(list(here.values()))
-    content = {"run": run, "facts": {name: asdict(fact) for name, fact in here.items()}}
+def _begin(out: Path, run: str, facts: Mapping[str, Facts]) -> None:
+    """Write down a run and what its sites told, once it can be played and before it is."""
+    content = {"run": run, "facts": {name: asdict(fact) for name, fact in facts.items()}}
     write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
-    LOG.info("%s agreed with %s", ", ".join(here), versions())
-    return run, here
+    LOG.info("%s agreed with %s", ", ".join(facts), versions())
 
 
 def _earlier_run(out: Path) -> tuple[str, dict[str, Facts]] | None:

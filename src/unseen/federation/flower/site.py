@@ -22,7 +22,9 @@ from unseen.datasets.tables.sheet import Sheet, names_of, read
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.federation.flower.terms import Refused
+from unseen.federation.kits.closed import closed
 from unseen.federation.kits.kit import ACCOUNT, START
+from unseen.federation.policy.proposals import check_table
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.spec.study import StudySpec
 from unseen.study.setting import digest_of
@@ -73,10 +75,9 @@ class Site:
             Without a secret, whoever knows all rows but one could try what that one holds.
         """
         path = self.account / DIGEST_KEY
-        self.account.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
-            write_atomically(path, secrets.token_bytes(32))
-            path.chmod(0o600)
+            with closed():
+                write_atomically(path, secrets.token_bytes(32))
         return hmac.new(path.read_bytes(), digest_of(data).encode(), "sha256").hexdigest()[:16]
 
     @classmethod
@@ -110,6 +111,7 @@ def load(site: Site, study: StudySpec) -> DataSet:
         masks, heart disease from the one hospital's file; of every other data set the
         domain of the site's name is taken.
     """
+    check_table(study)
     (call,) = parse(study.dataset)
     loaders = {"heart-disease": _heart, "table": _table, "folder": _folder, "masks": _folder}
     if call.name in loaders:

@@ -26,6 +26,7 @@ from unseen.federation.flower import gate, site_model, terms
 from unseen.federation.flower.desk import Desk, match
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
+from unseen.federation.kits.closed import closed
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.small_groups import without_few
 from unseen.privacy import channelled, kinds, wire
@@ -160,7 +161,7 @@ def handle(parcel: Parcel, site: Site) -> dict[str, Value]:
     """Return the answer to a message: what was asked for, a refusal, or that it failed."""
     ledger = SiteLedger(site.account)
     try:
-        with ledger.lock():
+        with closed(), ledger.lock():
             desk, echo, content = _answer(parcel, site)
             return gate.let_out(ledger, desk, echo, content)
     except OSError:  # no room for it, say

@@ -62,6 +62,7 @@ class Link:
         agreed: Site -> the digest of the data with which this run began.
         account: Called with the entry of each answer to the first question of all.
         stated: Site -> the most examples that a reply of it may claim.
+        absent: Site -> why it is not in the exchange that it was asked for last.
         pulls: The answers on their way.
     """
 
@@ -79,6 +80,7 @@ class Link:
     agreed: Mapping[str, str] = field(default_factory=dict)
     account: Callable[[str, str], None] = field(default=lambda site, entry: None)
     stated: Mapping[str, int] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
     pulls: Pulls = field(init=False)
 
     def __post_init__(self) -> None:
@@ -121,7 +123,8 @@ class Link:
                     self.refused[site] = error
                     continue
                 # Never by the name alone that it gives itself: it may be another one's.
-                name = self.nodes[node] = f"(node {node[0]}, which says it is {site})"
+                self.nodes[node] = f"(node {node[0]}, which says it is {site})"
+                name = self.keyed.get(node) or self.nodes[node]
                 self.refused[name] = error
                 LOG.warning("%s cannot take part: %s", name, error)
                 self.tell(error=str(error))
@@ -134,18 +137,22 @@ class Link:
                 self.tell(connected=sorted(self.sites()))
 
     def gather(
-        self, expected: Sequence[str], patience: float, alone: float = float("inf")
-    ) -> dict[str, Facts]:
+        self, expected: Sequence[str], patience: float, alone: float = float("inf"),
+        needed: Sequence[str] = (),
+    ) -> dict[str, Facts]:  # fmt: skip
         """Wait for the wanted sites, or where none is named for whichever sites connect.
 
         Args:
             expected: Names of the sites to wait for.
             patience: Seconds to wait for the minimum.
             alone: Seconds after which the minimum is enough, if that is less than the patience.
+            needed: Those without whom nothing begins, whatever the minimum.
 
         Raises:
-            Waiting: Fewer than the minimum are connected at the end of the patience.
+            Waiting: Fewer than the minimum are connected at the end of the patience, or one that is
+                needed is not.
         """
+        awaited = sorted({*expected, *needed})
         minimum, count = self.limits.minimum, -1
         start = changed = time.monotonic()
         while True:
@@ -154,25 +161,39 @@ class Link:
             now = time.monotonic()
             if len(here) != count:
                 count, changed = len(here), now
-            missing = sorted(set(expected) - set(here))
-            complete = not missing if expected else count >= minimum and now - changed > QUIET
+            missing = [name for name in awaited if name not in here]
+            quiet = bool(expected) or (count >= minimum and now - changed > QUIET)
+            complete = not missing and quiet
             # Who is here and has not said its name may be a target, for which nobody waits.
             waits = [name for name, why in self.refused.items() if why.rule == "approval"]
             settled = not (self.hellos or waits) or now - changed > SETTLED
-            enough = count >= min(minimum, len(expected) or minimum)
+            enough = count >= min(minimum, len(expected) or minimum) and set(needed) <= set(here)
             if (complete and settled) or (enough and now - start > min(alone, patience)):
                 self.tell(waiting="", connected=sorted(here))
                 return {name: self.facts[name] for name in here}
             if now - start > patience:
-                lacking = f"; missing: {', '.join(missing)}" if missing else ""
-                names, least = ", ".join(here) or "none", f"at least {minimum} are needed"
-                why = f"after {patience:g} s {count} sites are here ({names}), {least}{lacking}"
-                remedy = "Start them, and run the same command again."
-                raise Waiting(f"{why}{reasons(self.refused)}.", remedy=remedy)
+                raise self._lacking(here, missing, needed, patience)
             approvals = f"; not yet approved at {', '.join(sorted(waits))}" if waits else ""
             who = ", ".join(missing) or "sites"
             self.tell(waiting=f"for {who}; {count} are here{approvals}")
             time.sleep(POLL)
+
+    def _lacking(
+        self, here: Sequence[str], missing: Sequence[str], needed: Sequence[str], patience: float
+    ) -> Waiting:
+        """The error that names who is there, and of each that is not why."""
+        least = f"at least {self.limits.minimum} are needed"
+        least += f", and the plan needs {', '.join(needed)}" if needed else ""
+        who = f"{len(here)} sites are here ({', '.join(here) or 'none'})"
+        lacking = f"; missing: {', '.join(missing)}" if missing else ""
+        keys = self.keyed.values()
+        faults: dict[str, object] = {
+            name: "connected, and has not answered" if name in keys else "not connected"
+            for name in missing
+        }
+        why = f"after {patience:g} s {who}, {least}{lacking}{reasons({**faults, **self.refused})}."
+        remedy = "Start them, or let them approve the study, and run the same command again."
+        return Waiting(why, remedy=remedy)
 
     def ask(
         self, kind: str, parcels: Mapping[str, Parcel], about: str, minimum: int, good: Judge,
@@ -226,8 +247,16 @@ class Link:
             time.sleep(POLL)
         for q in pending:
             q.fault = f"no answer within the deadline of {self.limits.deadline:g} s"
-        self.tell(waiting="")
+        self._mark(open.values())
         return open
+
+    def _mark(self, asked: Iterable[Question]) -> None:
+        """Tell who is missing from an exchange that ends, and whether anybody is back."""
+        for q in asked:
+            self.absent.pop(q.site, None)
+            if q.answer is None:
+                self.absent[q.site] = q.fault
+        self.tell(waiting="", absent=reasons(self.absent).removeprefix("; "))
 
     def _send(self, q: Question, group: str) -> None:
         """Ask a site that is there and was not asked, or was started again since."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,13 +12,16 @@ from torch import Tensor
 
 from unseen.core import Client, Method, Split
 from unseen.datasets import info
+from unseen.datasets.dataset import Domain, lone_classes
 from unseen.datasets.tables.encoding import feature_names
+from unseen.datasets.tables.remarks import twins
+from unseen.datasets.tables.sheet import identity
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.terms import Facts, Terms
 from unseen.methods.compose import method as compose
 from unseen.spec import user_code
-from unseen.spec.holdout import Fixed, Growing, Task, plan
+from unseen.spec.holdout import Fixed, Groups, Growing, Task, plan
 from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_columns, check_masks, has_labels, needs
@@ -72,6 +76,43 @@ def named(study: StudySpec) -> tuple[str, ...]:
     return ()
 
 
+def required(study: StudySpec) -> tuple[str, ...]:
+    """Return the sites without which there is no task: all that the plan names but its targets."""
+    if isinstance(study.holdout, Fixed):
+        return named(study) or study.holdout.validation
+    return named(study)
+
+
+def roles_of(study: StudySpec, name: str, trains: bool) -> tuple[str, ...]:
+    """Return what a site is in the study's tasks: source, validation, target, or several in turn.
+
+    Args:
+        study: The study.
+        name: The site's name; who else takes part plays no role.
+        trains: Whether it may train.
+    """
+    who = _members(study, name)
+    roles = [role for role, names in who.items() if name in names and (trains or role != "source")]
+    in_turn = not isinstance(study.holdout, Fixed | Growing)
+    return tuple(roles if in_turn else roles[:1])
+
+
+def _members(study: StudySpec, name: str) -> dict[str, tuple[str, ...]]:
+    """Role -> the sites that have it in some task, as far as the study says it of this one."""
+    holdout, only = study.holdout, study.targets
+    if isinstance(holdout, Fixed):
+        source = (name,) if holdout.source == "others" else holdout.source
+        return {"target": holdout.target, "validation": holdout.validation, "source": source}
+    if isinstance(holdout, Growing):
+        return {"target": holdout.target, "source": holdout.growing}
+    if holdout == "none":
+        return {"source": (name,)}
+    if isinstance(holdout, Groups):  # whose targets are named by groups
+        return {"source": (name,), "target": (name,) if holdout.of is None else holdout.of}
+    target = (name,) if only is None or not isinstance(holdout, str) else tuple(only)
+    return {"source": () if {*target} == {name} and only is not None else (name,), "target": target}
+
+
 def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     """Return the study's tasks among these sites; a target that is not there is not evaluated.
 
@@ -114,7 +155,8 @@ def planned_study(
         terms: What the sites agreed on.
     """
     plans.check_device(study.device)
-    data, entry = terms.empty(), info(parse(study.dataset)[0].name)
+    data = replace(terms.empty(), notes=tuple(remarks(facts, terms)))
+    entry = info(parse(study.dataset)[0].name)
     check_columns(study, data)
     check_masks(study, data)
     metrics = chosen_metrics(study, data, entry.metrics)
@@ -138,6 +180,24 @@ def planned_study(
     # The sites keep what belongs to a run: its settings are fixed from its start.
     plans.check_folder(planned, strict=True)
     return plans.marked(planned, any(f.stand_in for f in facts.values()))
+
+
+def remarks(facts: Mapping[str, Facts], terms: Terms) -> list[str]:
+    """Return what deserves a remark in the classes that the sites named, as in one process.
+
+    Args:
+        facts: What each site says of its data.
+        terms: What the sites agreed on.
+    """
+    if terms.classes is None:
+        return []
+    codes = {identity(name): code for code, name in enumerate(terms.classes)}
+    domains = [
+        Domain(site, torch.empty(0), torch.tensor([codes[identity(n)] for n in own.classes or ()]))
+        for site, own in facts.items()
+    ]
+    alike = twins(terms.classes, "class") if terms.schema is not None else []
+    return alike + lone_classes(domains, terms.classes)
 
 
 def _lacks(method: Method, images: bool, terms: Terms) -> str:

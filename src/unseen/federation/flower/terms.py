@@ -125,10 +125,15 @@ class Facts:
         return TypeAdapter(cls).validate_python(fields)
 
 
-#: What must be the same at all sites.
+#: What to do about sites that differ, and about columns that one of them lacks.
+ALIGN = "Make the files alike and start again, or leave one of these sites out."
+ALIGN_COLUMNS = (
+    "Rename what is spelled in two ways. A column that one site alone has is not read there once "
+    "[columns] in its site.toml lists the others."
+)
+#: What must be the same at all sites, beside the names of columns.
 ALIKE: Mapping[str, Callable[[Facts], object]] = {
     "data set": attrgetter("data"),
-    "columns": lambda facts: sorted(facts.columns),
     "texts": attrgetter("texts"),
     "shape of inputs": attrgetter("shape"),
     "numbers as labels": lambda facts: facts.classes is None,
@@ -167,6 +172,8 @@ class Terms:
         """Return the union of what the sites told, or name two that do not fit together."""
         for what, value in ALIKE.items():
             _same(what, sites, value)
+            if what == "data set":
+                _same_columns(sites)
         first, table = sites[0], bool(sites[0].columns or sites[0].texts)
         classes = None if first.classes is None else _classes(sites, table)
         return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
@@ -203,7 +210,19 @@ def _same(what: str, sites: Sequence[Facts], value: Callable[[Facts], object]) -
         if value(first) != value(other):
             values = f"{value(first)} at the one, {value(other)} at the other"
             names = f"sites {first.site!r} and {other.site!r}"
-            raise UnseenError(f"{names} do not fit together: {what} {values}.")
+            raise UnseenError(f"{names} do not fit together: {what} {values}.", remedy=ALIGN)
+
+
+def _same_columns(sites: Sequence[Facts]) -> None:
+    first, *others = sites
+    for other in others:
+        here, there = set(first.columns), set(other.columns)
+        alone = (first.site, sorted(here - there)), (other.site, sorted(there - here))
+        own = [f"{site!r} alone has {', '.join(names)}" for site, names in alone if names]
+        if own:
+            names = f"sites {first.site!r} and {other.site!r}"
+            what = f"{names} do not fit together: of the columns {' and '.join(own)}."
+            raise UnseenError(what, remedy=ALIGN_COLUMNS)
 
 
 def _classes(sites: Sequence[Facts], table: bool) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ try:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives import serialization as s
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, x25519
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError as error:
     raise absent("cryptography", "keys and certificates need", "flower") from error
@@ -204,6 +204,15 @@ def signature(path: Path, text: str) -> tuple[bytes, bytes]:
     """Return the public half of a site's key as PEM, and what the key signs a text with."""
     key = cast("ec.EllipticCurvePrivateKey", s.load_ssh_private_key(path.read_bytes(), None))
     return public_pem(key.public_key()), key.sign(text.encode(), ec.ECDSA(hashes.SHA256()))
+
+
+def public_half(private: bytes) -> str | None:
+    """Return the public half of a site's key for masks, in hexadecimal digits; None of no key."""
+    try:
+        key = x25519.X25519PrivateKey.from_private_bytes(private)
+    except ValueError:
+        return None
+    return key.public_key().public_bytes_raw().hex()
 
 
 def is_pair(private: bytes, public: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from unseen.errors import UnseenError
-from unseen.federation.kits.certificates import period, read_certificate
+from unseen.federation.kits.certificates import period, public_half, read_certificate
 from unseen.federation.kits.kit_spec import PersonRole, Role
 from unseen.federation.kits.signatures import check_kit
 from unseen.spec.wording import Settings, WrongSettings, sentences
@@ -146,7 +147,7 @@ class Kit(Settings):
         Note:
             A server never starts with a kit that contains a key that could decrypt updates.
         """
-        looks = (readable, missing, exposed, outdated, unsigned)
+        looks = (readable, missing, exposed, outdated, unsigned, others)
         for look in looks[:1] if self.insecure else looks:
             for fault in look(self):
                 raise fault
@@ -185,6 +186,28 @@ def readable(kit: Kit) -> Iterator[UnseenError]:
             check_public(public.read_bytes())
         except UnseenError as error:
             yield UnseenError(f"{public}: {error.what}", remedy=error.remedy)
+
+
+def others(kit: Kit) -> Iterator[UnseenError]:
+    """Yield an error for each key pair of a site's kit that another site's kit was given.
+
+    Note:
+        `provision` writes the site's name behind its public key, and every site's half of the masks
+        by name. Nothing signs the first; the server, which knows the key by its name, is asked too.
+    """
+    if kit.kind != "site":
+        return
+    remedy = f"Copy both files again from the kit of {kit.name}."
+    words = (kit.folder / "site.pub").read_bytes().split() if not missing(kit) else []
+    if len(words) == 3 and (owner := words[2].decode(errors="replace")) != kit.name:
+        what = f"site.pub is the key of {owner!r}, and this is the kit of {kit.name!r}."
+        yield UnseenError(what, remedy=remedy)
+    private, halves = (kit.folder / name for name in ("masks.private", "masks.public.json"))
+    if private.is_file() and halves.is_file():
+        half = public_half(private.read_bytes())
+        if half is None or json.loads(halves.read_bytes()).get(kit.name) != half:
+            what = f"masks.private is not the one of {kit.name!r} in masks.public.json."
+            yield UnseenError(what, remedy=remedy)
 
 
 def unsigned(kit: Kit) -> Iterator[UnseenError]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
+from unseen.federation.kits.closed import closed
 from unseen.federation.policy.proposals import SHORT, Proposal
 from unseen.spec.study import StudySpec
 
@@ -116,6 +117,6 @@ class Approvals:
 
     def _keep(self, request: Request) -> Request:
         path = self.path(request.digest)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(path, json.dumps(vars(request), indent=1).encode())
+        with closed():
+            write_atomically(path, json.dumps(vars(request), indent=1).encode())
         return request

@@ -11,6 +11,7 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation.policy.site_ledger import Line, entry_of
+from unseen.federation.standing import records_in
 from unseen.results.records import AFTER, LEDGER, Job, read_lines
 
 #: Of the records: what the sites told at the start, and every message of a job.
@@ -23,12 +24,13 @@ def against(lines: Sequence[Line], site: str, out: Path) -> tuple[list[str], lis
     Args:
         lines: The site's.
         site: The site's name.
-        out: Folder of the records, with the server's ledgers.
+        out: Folder of the records with the server's ledgers, or what holds it: a model, a choice.
 
     Returns:
         What the two say differently, and what left the site without being in the server's ledger:
         answers that came late or were not used.
     """
+    out = records_in(out, TERMS)
     run = _run(out)
     by_entry = {entry_of(line) for line in lines}
     differences = [
@@ -57,7 +59,7 @@ def _run(out: Path) -> str:
     try:
         return str(json.loads((out / TERMS).read_bytes())["run"])
     except (OSError, ValueError, KeyError):
-        remedy = "Name the folder that `unseen federation run` wrote, by --server."
+        remedy = "Name by --server what --out of `unseen federation run`, `train` or `choose` was."
         raise UnseenError(f"{out} holds no records of a federation.", remedy=remedy) from None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unseen.errors import UnseenError
+from unseen.expression import parse
 from unseen.spec.study import StudySpec
 
 #: Settings that decide nothing of what a site does.
@@ -19,6 +20,8 @@ SIMULATED = {
     "cross_evaluation": "local models stay at their sites",
     "weights_bands": "sites take the initial weights from the server",
 }
+#: Columns that a table must name, with an example of each.
+COLUMNS = {"domain": "hospital", "label": "died"}
 #: The signature under a run's study, among its records.
 SIGNATURE = "signature.json"
 #: Digits of a digest that people read.
@@ -27,12 +30,30 @@ SHORT = 12
 
 def federated(study: StudySpec) -> StudySpec:
     """Return the study as a federation runs it: bad replies are left out unless it says so."""
+    check_table(study)
     for setting, why in SIMULATED.items():
         if getattr(study, setting):
             raise UnseenError(f"{setting} is for simulation: {why}.", remedy="Leave it out.")
     if "on_bad_reply" in study.model_fields_set:
         return study
     return study.model_copy(update={"on_bad_reply": "drop"})
+
+
+def check_table(study: StudySpec) -> None:
+    """Refuse a table that does not say which columns hold its label and its site.
+
+    Note:
+        One process could not read it either, and a site would find out from the server's message.
+    """
+    (call,) = parse(study.dataset)
+    lacks = [key for key in ("domain", "label") if key not in call.arguments]
+    if call.name == "table" and lacks:
+        raise UnseenError(
+            f"{study.dataset} does not say {' and '.join(f'{key}=...' for key in lacks)}.",
+            remedy=f"Add {', '.join(f'{key}={COLUMNS[key]!r}' for key in lacks)}, by the names of "
+            "columns. A site's file needs no column of the domain: without it all rows are the "
+            "site's, else those in which it has the site's name.",
+        )
 
 
 def settings_of(study: StudySpec) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from unseen.core.row_codes import width
 from unseen.engine.messages import ORDER, ROW, SCALAR, Parcel, Value
 from unseen.errors import UnseenError
+from unseen.federation.kits.closed import closed
 from unseen.federation.policy.approvals import now
 from unseen.privacy.ledger import NUMBER, SCALARS
 
@@ -103,8 +104,10 @@ class SiteLedger:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the ledger: one message of a site after another is answered and accounted for."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.folder / LOCK).open("ab") as file:
+        with closed():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / LOCK).open("ab")
+        with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -13,12 +13,14 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.gate import named_values, nearly_unique
 from unseen.federation.flower.site import Site, load
+from unseen.federation.flower.site_plan import roles_of
 from unseen.federation.kits.signatures import check_study
 from unseen.federation.policy.proposals import SHORT, Proposal
 from unseen.federation.policy.study_rules import breaches, columns_of, sight_of
 from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
-from unseen.spec.holdout import Task
+from unseen.results.records import TEST, VALIDATE
+from unseen.spec.holdout import Groups, Task
 from unseen.spec.study import StudySpec
 from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import prepare
@@ -31,6 +33,8 @@ SEEN = {
     "clear": "the server reads every update", "masks": "the server reads the sum of the updates",
     "ckks": "the server reads the decrypted sum of the updates",
 }  # fmt: skip
+#: Who only evaluates -> the exchange in which it does.
+EXCHANGES = {"validation": VALIDATE, "target": TEST}
 BLIND = "the server reads no update, no sum and no model"
 #: How many names of values are listed.
 LISTED = 12
@@ -44,22 +48,24 @@ def review(site: Site, proposal: Proposal) -> list[str]:
         proposal: The study.
     """
     study = proposal.study
+    roles = roles_of(study, site.name, site.role == "train")
     lines = [f"study {study.name}, digest {proposal.digest[:SHORT]}"]
     lines.append(f"  signed      {_signer(site, proposal)}")
+    lines.append(f"  role        {_role(study, site, roles)}")
     broken = list(breaches(site.policy, study))
     faults = [f"{breach.why} (rule {breach.rule})" for breach in broken]
     if any(breach.rule == "code" for breach in broken):  # nothing of it may be called
         return [*lines, *(f"  refused     {fault}" for fault in faults)]
     try:
         data = load(site, study)
-        lines += _data(study, data)
+        lines += _data(study, data, "source" in roles)
         faults += _unique(site, study, data)
     except (UnseenError, OSError) as error:
         faults.append(f"the data cannot be read as it says: {error}")
         data = None
     lines += [*_channel(study), *_noise(study)]
     for text in study.methods:
-        lines += _method(site, study, text, data)
+        lines += _method(site, study, text, data, roles)
     lines += _search(study)
     if study.save:
         lines += _future(study)
@@ -77,7 +83,22 @@ def _signer(site: Site, proposal: Proposal) -> str:
         return f"no: {error.what}" + (" (the rule `signed` refuses it)" * site.policy.signed)
 
 
-def _data(study: StudySpec, data: DataSet) -> Iterator[str]:
+def _role(study: StudySpec, site: Site, roles: Sequence[str]) -> str:
+    """What this site does in the study, in words."""
+    name = " and ".join(roles) or "none"
+    if site.role == "evaluate":
+        return f"{name}: this site never trains" + ("" if roles else ", and is no target")
+    if not roles:
+        return "none: the plan names other sites"
+    if len(roles) == 1:
+        return f"{name}: it {'trains' if name == 'source' else 'only evaluates'}"
+    turn = "each group of sites is" if isinstance(study.holdout, Groups) else "each site is"
+    alone = study.holdout == "leave-one-domain-out" and study.targets is None
+    but = "; where sites take part that never train, these alone are targets" * alone
+    return f"{name}: {turn} a target in turn, and trains in the other tasks{but}"
+
+
+def _data(study: StudySpec, data: DataSet, trains: bool) -> Iterator[str]:
     (domain,) = data.domains
     yield f"  data        {study.dataset}: {len(domain.y):,} rows are read here"
     uses = columns_of(study.dataset)
@@ -91,7 +112,7 @@ def _data(study: StudySpec, data: DataSet) -> Iterator[str]:
     for column, _, names in named_values(data, label):
         more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
         yield f"  leaves      the names of {column}: {', '.join(names[:LISTED])}{more}"
-    if data.schema is not None and study.privacy.columns is None:
+    if trains and data.schema is not None and study.privacy.columns is None:
         yield "  leaves      sums over the training rows of every column, in the clear, once"
 
 
@@ -117,7 +138,24 @@ def _noise(study: StudySpec) -> Iterator[str]:
         yield "  noise       none: ε is not bounded"
 
 
-def _method(site: Site, study: StudySpec, text: str, data: DataSet | None) -> Iterator[str]:
+def _method(
+    site: Site, study: StudySpec, text: str, data: DataSet | None, roles: Sequence[str]
+) -> Iterator[str]:
+    method = compose(text)
+    if "source" in roles:
+        yield from _trained(site, study, text, data)
+    else:
+        yield f"  method      {method.name}: this site trains nothing of it, and sends no update"
+    every = study.evaluate_every * method.cycle
+    kept = " (the rule evaluate keeps them here)"
+    for role in roles:
+        if role != "source" and study.privacy.metrics != "none":
+            what = f"metrics of all its rows as {role}{kept * (role not in site.policy.evaluate)}"
+            yield f"  leaves      {EXCHANGES[role]}, {_when((every - 1, every))}: {what}"
+
+
+def _trained(site: Site, study: StudySpec, text: str, data: DataSet | None) -> Iterator[str]:
+    """Yield what a method sends of a site that trains."""
     method = compose(text)
     yield f"  method      {method.name}: the server's rule needs {sight_of(method)} of updates"
     for extra in method.shares:
