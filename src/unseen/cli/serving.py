@@ -58,7 +58,7 @@ def train(
         leave_out: Train again without each of this many groups of training sites, so that
             calibration, thresholds and prediction sets are of sites that no model had seen.
     """
-    from unseen.metrics.evaluation import looked_for
+    from unseen.metrics.class_metrics import looked_for
     from unseen.results.formats import plain
     from unseen.serving.fit import site_rows, study_of
     from unseen.serving.fit import train as run

@@ -5,6 +5,7 @@ Of decisions, scikit-learn does the arithmetic. Each function takes outputs [N, 
 """
 
 import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch.nn.functional import one_hot, softplus
 
 from unseen.core.outputs import class_scores, predicted, probabilities
 
+#: Metrics of two classes that look for class 1 and change where the classes change places.
+OF_CLASS_1 = ("auprc", "sensitivity", "specificity", "ppv", "npv", "calibration-intercept")
 #: Bins of confidence in the expected calibration error, of equal width.
 BINS = 15
 #: Steps of Newton's method, and the slope on standardised scores beyond which these separate the
@@ -229,3 +232,14 @@ def confusion(outputs: Tensor, y: Tensor, classes: int) -> Tensor:
     """Return how many rows of each class are predicted as each class, [true, predicted] int64."""
     code = y * classes + predicted(outputs)
     return torch.bincount(code, minlength=classes**2).view(classes, classes)
+
+
+def looked_for(metrics: Iterable[str], classes: Sequence[str] | None) -> str:
+    """Return which class of two the metrics look for, in a line; empty where none does.
+
+    Example:
+        >>> looked_for(["accuracy", "auprc"], ["alive", "died"])
+        "auprc: of 'died'"
+    """
+    names = ", ".join(name for name in metrics if name in OF_CLASS_1)
+    return f"{names}: of {classes[1]!r}" if names and classes and len(classes) == 2 else ""

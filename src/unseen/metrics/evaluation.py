@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -190,8 +190,6 @@ BY_KIND: Mapping[Kind, frozenset[str]] = {
 }  # fmt: skip
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", "auprc", "sensitivity", "specificity", "ppv", "npv", *UNORDERED})
-#: Those of them that look for class 1 and change where the classes change places.
-OF_CLASS_1 = ("auprc", "sensitivity", "specificity", "ppv", "npv", "calibration-intercept")
 #: Metrics of what is decided, which a threshold moves; all others are of the probabilities.
 OF_DECISIONS = frozenset({
     "accuracy", "balanced-accuracy", "sensitivity", "specificity", "ppv", "npv", "f1-macro",
@@ -211,17 +209,6 @@ def fitting(classes: int | None, masks: bool = False, times: int = 0) -> tuple[s
         return (*FOR_TIMES[: 2 if times == 1 else None], "concordance-ipcw")
     fit = BY_KIND[kind_of(classes, masks)]
     return tuple(name for name in METRICS if name in fit and (classes == 2 or name not in OF_TWO))
-
-
-def looked_for(metrics: Iterable[str], classes: Sequence[str] | None) -> str:
-    """Return which class of two the metrics look for, in a line; empty where none does.
-
-    Example:
-        >>> looked_for(["accuracy", "auprc"], ["alive", "died"])
-        "auprc: of 'died'"
-    """
-    names = ", ".join(name for name in metrics if name in OF_CLASS_1)
-    return f"{names}: of {classes[1]!r}" if names and classes and len(classes) == 2 else ""
 
 
 def check_metric(name: str, classes: int | None, masks: bool = False, times: int = 0) -> None:

@@ -21,7 +21,7 @@ from unseen.datasets.image_files.layout import survey
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.metrics.evaluation import looked_for
+from unseen.metrics.class_metrics import looked_for
 from unseen.privacy.ledger import card as ledger_card
 from unseen.results import records
 from unseen.results.formats import counted

@@ -14,7 +14,8 @@ from torch import Tensor
 from unseen.core.labels import are_masks
 from unseen.core.templates import render
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import accuracy, check_metric, fitting, looked_for
+from unseen.metrics.class_metrics import looked_for
+from unseen.metrics.evaluation import accuracy, check_metric, fitting
 from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.attribution import attribution, check_gradients

@@ -20,6 +20,7 @@ from unseen.federation.policy.study_rules import breaches, columns_of, sight_of
 from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
 from unseen.results.records import TEST, VALIDATE
+from unseen.serving.description import not_in_the_clear
 from unseen.spec.holdout import Groups, Task
 from unseen.spec.study import StudySpec
 from unseen.study.label_kinds import chosen_metrics
@@ -147,10 +148,10 @@ def _method(
     else:
         yield f"  method      {method.name}: this site trains nothing of it, and sends no update"
     every = study.evaluate_every * method.cycle
-    kept = " (the rule evaluate keeps them here)"
+    stays = " (the rule evaluate keeps them here)"
     for role in roles:
         if role != "source" and study.privacy.metrics != "none":
-            what = f"metrics of all its rows as {role}{kept * (role not in site.policy.evaluate)}"
+            what = f"metrics of all its rows as {role}{stays * (role not in site.policy.evaluate)}"
             yield f"  leaves      {EXCHANGES[role]}, {_when((every - 1, every))}: {what}"
 
 
@@ -218,6 +219,11 @@ def _future(study: StudySpec) -> Iterator[str]:
     yield f"  model       kept by {who}, with a card; saved: {', '.join(study.save)}"
     if study.privacy.metrics != "none":
         yield "  leaves      the model's metrics here, with intervals; every site reads them"
+        if not not_in_the_clear(study):
+            yield (
+                "  leaves      of two classes, validation rows by class and probability, in groups "
+                "of least.examples"
+            )
 
 
 def _length(study: StudySpec) -> str:

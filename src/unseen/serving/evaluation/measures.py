@@ -105,9 +105,8 @@ def measured(
     if _count(units, rarer(y)) >= FEWEST_OF_A_KIND:
         place = torch.arange(len(y)) if units is None else units.unique(return_inverse=True)[1]
         weighted = {name: _by_unit(WEIGHTED[name](z[name], y), place) for name in others}
-        drawn = int(place.max()) + 1
-        samples = bootstrap(weighted, drawn, RESAMPLES, keyed("bootstrap/examples"))
-        ends |= {name: found for name, x in samples.items() if (found := interval(x))}
+        samples = bootstrap(weighted, int(place.max()) + 1, RESAMPLES, keyed("bootstrap/examples"))
+        ends |= {name: both for name, x in samples.items() if (both := interval(x))}
     return {name: Measured(value, *ends.get(name, ())) for name, value in values.items()}
 
 
