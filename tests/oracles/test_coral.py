@@ -47,7 +47,7 @@ def test_lambda_0_and_a_warmup_are_fedsgd() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(UnseenError, match="exact only where all clients"):
+    with pytest.raises(UnseenError, match="all clients. gradients at one model"):
         method("fedavg+coral")
     for expression in ("fishr+coral", "coral+fishr", "fishr+fishr"):
         with pytest.raises(UnseenError, match="has a penalty between its clients already"):

@@ -149,7 +149,7 @@ def test_what_it_cannot_perturb_is_refused():
         method("fedsam+fedsam")
     with pytest.raises(UnseenError, match=r"csac\+fedsam cannot be: .*twice per batch"):
         method("csac+fedsam")
-    with pytest.raises(UnseenError, match=r"fedilc-intra-geo\+fedsam cannot be: .*over examples"):
+    with pytest.raises(UnseenError, match=r"\+fedsam cannot be: .*over examples"):
         method("fedilc-intra-geo(by='example')+fedsam")
     with pytest.raises(UnseenError, match=r"Perturbed\(rho\)"):
         method("fedsam(rho=-1.0)")

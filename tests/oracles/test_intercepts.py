@@ -392,5 +392,5 @@ def test_the_sites_own_find_what_differs() -> None:
 def test_twice_and_a_stack_are_refused() -> None:
     with pytest.raises(UnseenError, match="has its own already"):
         method("fedavg+intercepts+intercepts")
-    with pytest.raises(UnseenError, match="network of its own"):
+    with pytest.raises(UnseenError, match="stack holds several models"):
         method("stack+intercepts")
