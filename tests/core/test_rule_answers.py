@@ -70,7 +70,7 @@ def test_weights_of_another_form_are_refused(kind: type, answer: Answer, words: 
 
 
 def test_weights_of_a_mean_sum_to_one() -> None:
-    """Those of a rule that is no mean need not; a rounding of float32 is no fault."""
+    """Those of a rule that is not a mean need not; rounding in float32 is not a fault."""
     with pytest.raises(
         UnseenError, match=r"Shares\.share.*sum to 1.*sum to 1\.2.*averages = False"
     ):

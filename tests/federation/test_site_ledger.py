@@ -136,7 +136,7 @@ TURN = "a target in turn, and trains in the other tasks"
         ("each", "0", f"source and target: each site is {TURN}", True, "target"),
         ("0 alone", "0", "target: it only evaluates", False, "target"),
         ("0 alone", "15", "source: it trains", True, ""),
-        ("none", "75", "none: this site never trains, and is no target", False, ""),
+        ("none", "75", "none: this site never trains, and is not a target", False, ""),
     ],
 )
 def test_a_review_says_what_this_site_does(

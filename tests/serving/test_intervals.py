@@ -101,6 +101,20 @@ def test_a_share_has_wilsons_interval() -> None:
     assert one["specificity"][1:] == one["accuracy"][1:] and one["sensitivity"].value is None
 
 
+def test_one_output_decides_as_two_do() -> None:
+    one, y = drawn(1)
+    names = ["accuracy", "sensitivity", "specificity", "ppv", "npv"]
+    two = torch.cat([torch.zeros_like(one), one], 1)
+    found = measured(one, y, names)
+    assert found == measured(two, y, names)
+    assert all(part.low is not None for part in found.values())
+
+
+def test_no_examples_have_no_interval() -> None:
+    found = measured(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), ["accuracy", "auroc"])
+    assert {part.low for part in found.values()} == {None}
+
+
 def normal_scores(n: int, events: int, key: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores of two normal laws one apart, whose area under the curve is Φ(1/√2) = 0.760."""
     y = (torch.arange(n) < events).long()

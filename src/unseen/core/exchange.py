@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unseen.core.turn import Turn, View
 from unseen.core.types import Inbox, Memory, Table
+from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from unseen.core.row_codes import Code
     from unseen.core.rule import Combine
     from unseen.core.vector import Model
-from unseen.errors import UnseenError
 
 #: What a method asks for that reads one label per example, or outputs that are a row for each.
 ONE_LABEL = "one label per example"

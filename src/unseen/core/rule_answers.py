@@ -53,7 +53,7 @@ def weights_of(
             f"{hook} must return weights that sum to 1, since {type(rule).__name__}.averages is "
             f"True; these sum to {total:.6g}.",
             remedy="Divide them by their sum; or write `averages = False` in the class if the rule "
-            "is no mean.",
+            "is not a mean.",
         )
     return weights, state
 

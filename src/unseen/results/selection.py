@@ -36,8 +36,8 @@ def source_validation(source: Records, target: Records, metric: str, *, ties: Ti
     """Return the round with the best mean of the metric over the source domains' validation splits.
 
     Each domain counts once. Where domains are missing from some rounds, as a site that fell out is,
-    the round is one of those in which the most of them answered: a mean over others is no better or
-    worse for that.
+    the round is one of those in which the most of them answered, since means over different domains
+    do not compare.
 
     Args:
         source: The source records.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unseen.datasets.tables.sheet import Sheet
 
-#: The probability below which equal rows are no chance.
+#: The probability below which chance does not explain equal rows.
 CHANCE = 1e-4
 #: A value in more rows than this, and than this share of all, is common.
 ROWS, SHARE = 5, 0.01
@@ -28,7 +28,7 @@ class Copies:
         sheet: The table, which knows the lines of its rows.
         sites: The sites' names, by code.
         site: Whose row it is.
-        unit: What the row belongs to; equal rows of one unit of a site are no copies.
+        unit: What the row belongs to; equal rows of one unit of a site are not copies.
         content: All features and the label.
     """
 

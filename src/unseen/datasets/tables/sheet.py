@@ -160,7 +160,7 @@ def cells_by_line(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the cells of every row, without the blanks around cells.
 
-    A first line that says the separator (`sep=;`), as Excel reads it, is no row.
+    A first line that says the separator (`sep=;`), as Excel reads it, is not a row.
     """
     reader = csv.reader(file, strict=strict, delimiter=separator)
     for row in reader:

@@ -88,7 +88,7 @@ def _role(study: StudySpec, site: Site, roles: Sequence[str]) -> str:
     """What this site does in the study, in words."""
     name = " and ".join(roles) or "none"
     if site.role == "evaluate":
-        return f"{name}: this site never trains" + ("" if roles else ", and is no target")
+        return f"{name}: this site never trains" + ("" if roles else ", and is not a target")
     if not roles:
         return "none: the plan names other sites"
     if len(roles) == 1:

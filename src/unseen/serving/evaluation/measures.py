@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unseen.core.outputs import predicted
 from unseen.core.turn import keyed
-from unseen.metrics.bootstrap import Statistic, bootstrap, interval
+from unseen.metrics.bootstrap import IN_MEMORY, Statistic, bootstrap, interval
 from unseen.metrics.evaluation import METRICS
 from unseen.metrics.weighted_metrics import WEIGHTED
 from unseen.results.formats import decimals
@@ -96,11 +97,10 @@ def measured(
     z = {n: policy.for_metric(n, outputs) if policy is not None else outputs for n in metrics}
     values = {name: METRICS[name](z[name], y) for name in metrics}
     shares = SHARES if y.dim() == 1 and not y.is_floating_point() else {}
-    ends = {
-        name: wilson(value, _count(units, shares[name](z[name].argmax(1), y)))
-        for name, value in values.items()
-        if value is not None and name in shares
-    }
+    ends = {}
+    for name, value in values.items():
+        if name in shares and (n := _count(units, shares[name](predicted(z[name]), y))):
+            ends[name] = wilson(float(value or 0), n)
     others = [name for name in metrics if name not in shares and values[name] is not None]
     if _count(units, rarer(y)) >= FEWEST_OF_A_KIND:
         place = torch.arange(len(y)) if units is None else units.unique(return_inverse=True)[1]
@@ -129,7 +129,7 @@ def rarer(y: Tensor) -> Tensor:
     """Return which examples [N] are of the rarer kind, on which an interval depends most."""
     if y.dim() == 2:
         return y[:, 1] > 0  # times: events
-    if y.dim() != 1 or y.is_floating_point():
+    if y.dim() != 1 or y.is_floating_point() or not len(y):
         return torch.ones(len(y), dtype=torch.bool)
     return y != y.mode().values
 
@@ -152,4 +152,5 @@ def _count(units: Tensor | None, mask: Tensor) -> int:
 
 def _by_unit(statistic: Statistic, place: Tensor) -> Statistic:
     """Return the statistic of weights of units [R, U], each of which all its rows have."""
-    return lambda weights: statistic(weights[:, place])
+    rows = max(1, IN_MEMORY // len(place))
+    return lambda weights: torch.cat([statistic(w[:, place]) for w in weights.split(rows)])
