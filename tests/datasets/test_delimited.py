@@ -12,6 +12,7 @@ import torch
 from unseen.datasets import load
 from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
+from unseen.metrics.class_metrics import looked_for
 
 TABLE = """site,age,ward,sex,outcome,id
 10,50,surgery,1,yes,a
@@ -48,6 +49,29 @@ def test_columns_have_the_roles_that_they_were_given(folder: Path) -> None:
     assert same(ten.x, [[50, 1], [math.nan, 1]]) and ten.y.tolist() == [1, 0]
     assert data.levels == {"sex": ("0", "1")}
     assert nine.meta["sex"].tolist() == [0, 0] and ten.meta["sex"].tolist() == [1, 1]
+
+
+def test_the_positive_class_is_the_last_of_two(folder: Path) -> None:
+    """By default the last in alphabetic or numeric order; metrics of one class look for it."""
+    data = load("table", folder, path="t.csv", positive="no", **ROLES)
+    assert data.classes == ("yes", "no")
+    assert [domain.y.tolist() for domain in data.domains] == [[1, 0], [0, 1]]
+    roles = {"domain": "site", "label": "sex", "drop": ["id", "outcome"]}
+    for zero in (0, "0", "0.0"):
+        data = load("table", folder, path="t.csv", positive=zero, **roles)
+        assert data.classes == ("1", "0") and data.domains[1].y.tolist() == [0, 0]
+    assert looked_for(["sensitivity", "auroc"], data.classes) == "sensitivity: of '0'"
+
+
+def test_a_positive_class_that_is_not_one_of_two_is_refused(folder: Path) -> None:
+    with pytest.raises(UnseenError, match=r"\(for positive\) 'No'; did you mean 'no'\?"):
+        load("table", folder, path="t.csv", positive="No", **ROLES)
+    three = TABLE.replace("10,NA,surgery,1,no", "10,NA,surgery,1,unknown")
+    with pytest.raises(UnseenError, match="one of two classes .* found 3 classes"):
+        read(folder, three, positive="yes")
+    with pytest.raises(UnseenError, match="positive = 'yes' names a class, and the labels here"):
+        load("table", folder, path="t.csv", domain="site", label="age", task="regression",
+             positive="yes")  # fmt: skip
 
 
 def test_numbers_stay_numbers_unless_named_as_categories(folder: Path) -> None:

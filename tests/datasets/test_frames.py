@@ -62,6 +62,7 @@ def test_options_of_a_table_stand_beside_a_frame() -> None:
     frame.loc[3, "died"] = None
     assert len(table(frame, missing_label="drop")["b"].y) == 19
     assert table(made_frame(), without=["b"]).names == ("a",)
+    assert table(made_frame(), positive="n").classes == ("y", "n")
     data = table(made_frame(code=[1, 2] * 20), categorical=["code"])
     assert data.schema is not None and set(data.schema.categories) == {"drug", "code"}
     data = table(made_frame(drug=["?", None, "x", "y"] * 10), missing=["?"])

@@ -136,7 +136,7 @@ def test_tables_are_encoded_by_what_the_sites_exchange(tmp_path: Path) -> None:
     study = tmp_path / "study.toml"
     study.write_text(
         """
-dataset = "table(path='visits.csv', domain='hospital', label='died')"
+dataset = "table(path='visits.csv', domain='hospital', label='died', positive='no')"
 methods = ["fedavg", "ppdg"]
 rounds = 2
 seeds = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,23 @@ def test_other_data_sets_have_one_list_of_classes() -> None:
     sites = [site("north", ("cat", "owl"), "pacs"), site("south", ("cat",), "pacs")]
     with pytest.raises(UnseenError, match="do not fit together: classes"):
         Terms.agree([Facts.of(data, "train", "", {}) for data in sites])
+
+
+def test_the_positive_class_is_the_last_at_all_sites() -> None:
+    """Also at one that has it alone, or not at all."""
+    rows = {"north": ("died", "survived"), "south": ("survived",), "west": ("died",)}
+    facts = [
+        Facts(name, "train", "table", own, {"age": "number"}, {}, {}, (1,), "", positive="died")
+        for name, own in rows.items()
+    ]
+    terms = Terms.agree(facts)
+    assert terms.classes == ("survived", "died")
+    sites = [site(name, own, "table") for name, own in rows.items()]
+    assert [terms.coded(data).domains[0].y.tolist() for data in sites] == [[1, 0], [0], [1]]
+    with pytest.raises(UnseenError, match="do not fit together: positive class died at the one, N"):
+        Terms.agree([facts[0], replace(facts[1], positive=None)])
+    with pytest.raises(UnseenError, match=r"unknown class \(for positive\) 'dead'"):
+        Terms.agree([replace(own, positive="dead") for own in facts])
 
 
 def test_columns_that_one_site_lacks_are_named_with_what_to_do() -> None:

@@ -93,6 +93,7 @@ class DataSet:
         masks: Whether labels are masks.
         times: Where labels are times until an event: what time and event are called. Labels are
             then [N, 2], a time and 1 for an event or 0 for a censored row, and classes None.
+        positive: Of two classes the last, where a user named it as what metrics look for.
     """
 
     name: str
@@ -110,6 +111,7 @@ class DataSet:
     whole: tuple[int, ...] | None = None
     masks: bool = False
     times: tuple[str, str] | None = None
+    positive: str | None = None
 
     def __getitem__(self, name: str) -> Domain:
         return {domain.name: domain for domain in self.domains}[name]

@@ -120,6 +120,13 @@ class Report:
         return {label: sum(d.counts.get(label, 0) for d in self.domains) for label in labels}
 
     @property
+    def looked_for(self) -> str:
+        """The class of a table's two that metrics of one class look for."""
+        of_two = self.columns and len(self.counts) == 2
+        numbers = any(domain.targets for domain in self.domains)
+        return [*self.counts][1] if of_two and not numbers else ""
+
+    @property
     def wrong(self) -> list[str]:
         return _differing(self.counts, self.expected)
 

@@ -18,7 +18,12 @@ from unseen.datasets.tables.events import times_of
 from unseen.datasets.tables.frames import NAME, as_frame
 from unseen.datasets.tables.hashing import Hashed, check_texts
 from unseen.datasets.tables.identifiers import MANY, check_almost, check_identifiers, repeated
-from unseen.datasets.tables.label_column import labelled, labels, numeric_classes
+from unseen.datasets.tables.label_column import (
+    check_positive,
+    labelled,
+    labels,
+    numeric_classes,
+)
 from unseen.datasets.tables.remarks import of_categories, respelled, twins
 from unseen.datasets.tables.sheet import MISSING, Sheet, coded, names_of, read
 from unseen.datasets.tables.site_rows import leave_out, leave_small
@@ -38,6 +43,7 @@ def load(
     label: str,
     task: Literal["classification", "regression", "survival"] = "classification",
     event: str | None = None,
+    positive: str | int | None = None,
     missing: Sequence[str] = MISSING,
     categorical: Sequence[str] | None = None,
     groups: Sequence[str] = (),
@@ -65,6 +71,8 @@ def load(
         task: "classification", "regression" or "survival", which `event` says as well.
         event: Where the label is the time until an event: the column that says whether the event
             was seen then (1) or the row was censored (0).
+        positive: Of two classes: the one that sensitivity, predictive values, `auprc` and
+            thresholds look for, by default the last.
         missing: Cells that hold no value, in the place of "?", "NA" and "NaN"; empty cells never
             do.
         categorical: Columns whose numbers are names of categories; those in which every domain has
@@ -96,7 +104,8 @@ def load(
 
     Returns:
         Columns that are not the label, domain or unit, a group or dropped are features. Domains and
-        classes are in numeric order if all are numbers, else in alphabetic order.
+        classes are in numeric order if all are numbers, else in alphabetic order; a class named as
+        `positive` is the last.
     """
     check_all(load, locals())
     whole = not isinstance(path, Sheet)  # which may be one site's own
@@ -107,7 +116,8 @@ def load(
     categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
         sheet.column(name)
-    _check_roles(domain, label, event, unit, task)
+    positive = None if positive is None else str(positive)
+    _check_roles(domain, label, event, unit, task, positive)
     roles = [domain, label, *filter(None, [event, unit]), *groups, *drop]
     sheet, left = leave_out(sheet, domain, names_of(without), strict=whole)
     notes = list[str]()
@@ -122,7 +132,7 @@ def load(
     if event is not None:
         classes, y = None, times_of(sheet, label, event)
     else:
-        classes, y = labels(sheet, label, task)
+        classes, y = labels(sheet, label, task, positive)
         notes += twins(classes or (), "class")
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
@@ -140,6 +150,8 @@ def load(
             "to learn.",
             remedy=f"Look at the column {label!r}, or take another label.",
         )
+    if whole:
+        check_positive(classes or (), positive)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
     for code, name in enumerate(names):
@@ -158,7 +170,7 @@ def load(
         domains, classes, schema=schema, dialect=sheet.dialect, notes=tuple(notes),
         levels={column: levels for column, (levels, _) in meta.items()},
         standardise=label if classes is None and event is None and standardise else None,
-        times=(label, event) if event is not None else None, **about,
+        times=(label, event) if event is not None else None, positive=positive, **about,
     )  # fmt: skip
 
 
@@ -184,14 +196,19 @@ def assemble(sheet: Sheet, **options: Any) -> DataSet:
     return load(None, path=sheet, **options)
 
 
-def _check_roles(domain: str, label: str, event: str | None, unit: str | None, task: str) -> None:
-    """Refuse a column in two roles, and an event without its task."""
+def _check_roles(
+    domain: str, label: str, event: str | None, unit: str | None, task: str, positive: str | None
+) -> None:
+    """Refuse a column in two roles, an event without its task, and a positive number."""
     if (task == "regression" and event is not None) or (task == "survival" and event is None):
         why = "has no event" if event is not None else "needs the column of the event"
         raise UnseenError(
             f"task = {task!r} {why}.",
             remedy="Times until an event are written label='days', event='died'.",
         )
+    if positive is not None and (task != "classification" or event is not None):
+        what = f"positive = {positive!r} names a class, and the labels here are numbers or times."
+        raise UnseenError(what, remedy="Leave it out.")
     if unit in (domain, label):
         raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
     named = [name for name in (domain, label, event) if name is not None]

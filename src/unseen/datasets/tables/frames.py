@@ -24,7 +24,7 @@ OF_FILES = ("separator", "decimal", "encoding")
 OPTIONS = (
     "domain", "label", "event", "task", "groups", "unit", "text", "drop", "missing", "categorical",
     "text_features", "text_pairs", "standardise", "missing_label", "identifiers", "least",
-    "without", *OF_FILES,
+    "without", "positive", *OF_FILES,
 )  # fmt: skip
 #: What errors call a frame, and a row of it.
 NAME, PLACE = "the data frame", "row {} (counted from 0)"

@@ -1,14 +1,15 @@
 """The labels of a table: rows that lack one, classes or numbers."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from unseen.datasets.tables.dialect import almost, number
 from unseen.datasets.tables.identifiers import MANY, spelling_remedy
-from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded
-from unseen.errors import UnseenError
+from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded, identity
+from unseen.errors import UnseenError, nearest
 
 
 def labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
@@ -35,10 +36,14 @@ def labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, 
     return sheet.take(whole), [f"{rows} left out, which have no label: {listed}{remark}"]
 
 
-def labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:
+def labels(
+    sheet: Sheet, label: str, task: str, positive: str | None = None
+) -> tuple[tuple[str, ...] | None, Tensor]:
     """Return the classes and each row's code, or None and numbers, which must be finite."""
     if task == "classification":
-        return coded(sheet.full(label, "label"))
+        names, y = coded(sheet.full(label, "label"))
+        classes = positive_last(names, positive)
+        return classes, torch.tensor([classes.index(name) for name in names])[y]
     try:
         return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
     except WrongNumber as error:
@@ -50,6 +55,33 @@ def labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None,
             "number:",
             remedy=f"{remedy}. If the labels are classes, write task='classification'.",
         ) from None
+
+
+def positive_last(classes: Sequence[str], positive: str | None) -> tuple[str, ...]:
+    """Return the classes with the positive one in the last place, where there is one.
+
+    Example:
+        >>> positive_last(["died", "survived"], "died")
+        ('survived', 'died')
+    """
+    if positive is None:
+        return tuple(classes)
+    return tuple(sorted(classes, key=lambda name: identity(name) == identity(positive)))
+
+
+def check_positive(classes: Sequence[str], positive: str | None) -> None:
+    """Refuse a positive class that is not one of two."""
+    if positive is None:
+        return
+    if identity(positive) not in map(identity, classes):
+        raise nearest("class (for positive)", positive, classes)
+    if len(classes) != 2:
+        raise UnseenError(
+            f"positive = {positive!r} names the one of two classes that metrics look for; found "
+            f"{len(classes)} classes: {', '.join(map(repr, classes[:MANY]))}"
+            f"{', ...' if len(classes) > MANY else ''}.",
+            remedy="Leave it out.",
+        )
 
 
 def numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:

@@ -22,11 +22,12 @@ from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.hashing import Hashed
+from unseen.datasets.tables.label_column import check_positive, positive_last
 from unseen.datasets.tables.sheet import coded, identity
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.
-PROTOCOL = 11
+PROTOCOL = 12
 STATISTICS = "statistics"
 REFUSED, FAILED = "refused", "failed"
 #: Of a refusal: the rule of the site that it follows from; and of every answer: its line in the
@@ -82,6 +83,7 @@ class Facts:
         examples: How many it has, which no reply may exceed; None where no number leaves.
         times: Of times until an event: what time and event are called.
         masks: Whether every pixel of an image has a class.
+        positive: Of two classes, the one that metrics look for, where the study names it.
     """
 
     site: str
@@ -100,6 +102,7 @@ class Facts:
     examples: int | None = None
     times: tuple[str, str] | None = None
     masks: bool = False
+    positive: str | None = None
 
     @classmethod
     def of(
@@ -118,6 +121,7 @@ class Facts:
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
             tuple(domain.x.shape[1:]), digest, versions, data.stand_in, data.standardise,
             schema.texts, len(domain.y) if counted else None, data.times, data.masks,
+            data.positive,
         )  # fmt: skip
 
     @classmethod
@@ -140,6 +144,7 @@ ALIKE: Mapping[str, Callable[[Facts], object]] = {
     "labels to standardise": attrgetter("standardise"),
     "columns of time and event": attrgetter("times"),
     "masks as labels": attrgetter("masks"),
+    "positive class": attrgetter("positive"),
 }
 
 
@@ -228,7 +233,9 @@ def _same_columns(sites: Sequence[Facts]) -> None:
 def _classes(sites: Sequence[Facts], table: bool) -> tuple[str, ...]:
     every = [name for facts in sites for name in facts.classes or ()]
     if table:
-        return coded(every)[0]
+        classes = positive_last(coded(every)[0], sites[0].positive)
+        check_positive(classes, sites[0].positive)
+        return classes
     if sites[0].data == "folder" and any(other.classes != sites[0].classes for other in sites):
         return tuple(sorted({*every}))
     _same("classes", sites, attrgetter("classes"))
