@@ -106,6 +106,16 @@ def test_rows_as_json_and_parquet_have_the_same_numbers(
     )
 
 
+def test_true_and_false_are_1_and_0_as_in_a_data_frame(address: str) -> None:
+    rows = [{"age": 61, "dose": dose, "drug": "a"} for dose in (True, 1, False, 0)]
+    answer = httpx.post(f"{address}/predict", json={"rows": rows}).json()
+    yes, one, no, zero = [entry["probabilities"] for entry in answer["predictions"]]
+    assert yes == one != no == zero
+    said = httpx.get(f"{address}/openapi.json").json()["paths"]["/predict"]["post"]["requestBody"]
+    row = said["content"]["application/json"]["schema"]["properties"]["rows"]["items"]
+    assert "boolean" in row["properties"]["dose"]["type"]
+
+
 def test_faulty_rows_are_named_and_the_others_answered(address: str) -> None:
     rows: list[dict[str, object]] = [
         {"age": "old", "dose": 1, "drug": "a"},

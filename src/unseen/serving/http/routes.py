@@ -79,7 +79,7 @@ def answers_for_rows(service: Service) -> APIRouter:
     router = APIRouter()
 
     @router.post(
-        "/predict", summary="Answer for rows as JSON; null is a missing value",
+        "/predict", summary="Answer for rows as JSON; null is a missing value, true is 1",
         **taking("application/json", rows_schema(service), {"rows": [service.example()]}),
     )  # fmt: skip
     async def predict(request: Request) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def rows_schema(service: Service) -> dict[str, Any]:
         "type": "object",
         "required": list(service.example()),
         "properties": {
-            name: {"description": words, "type": ["string", "number", "null"]}
+            name: {"description": words, "type": ["string", "number", "boolean", "null"]}
             for name, words in columns(service)
         },
     }
