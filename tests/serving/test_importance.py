@@ -79,6 +79,6 @@ def test_evaluate_shows_it_and_images_are_refused(
 ) -> None:
     table = write_table(tmp_path / "visits.csv")
     ran = unseen("evaluate", of_rows.folder, "--data", table, "--importance", "3")
-    assert "Importance: mean loss of" in ran.out and "± over sites" in ran.out
+    assert "Importance: mean loss of" in ran.out and "deviation over sites" in ran.out
     with pytest.raises(UnseenError, match="takes images"):
         importance(of_photos.outputs, of_photos.inputs, {}, "loss", policy_of(of_photos), 1)

@@ -89,4 +89,4 @@ def attribution(
     of = "the log probability of the answer" if classes else "the answer"
     note = f"integrated gradients of {of} from a row at the sources' means, {steps} steps; size: "
     note += f"mean over the rows of each of {len(sites)} sites, without sign"
-    return Breakdown("Gradients", ("column", "size", "± over sites", "mean"), texts, note)
+    return Breakdown("Gradients", ("column", "size", "deviation over sites", "mean"), texts, note)

@@ -95,7 +95,8 @@ def importance(
     note = f"mean loss of {metric} over {len(drops)} sites once a column's values are exchanged "
     note += f"among the rows of a site, {repeats} times"
     note += f"; not defined at {', '.join(skipped)}" * bool(skipped)
-    return Breakdown("Importance", ("column", f"loss of {metric}", "± over sites"), texts, note)
+    head = ("column", f"loss of {metric}", "deviation over sites")
+    return Breakdown("Importance", head, texts, note)
 
 
 def features_by_column(inputs: TableInputs) -> list[list[int]]:
