@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from torch import nn
 
 import unseen
-from unseen.core.optimiser import SGD, Adam
+from unseen.core.apply import Descend, MovingAverage, Replace
+from unseen.core.losses import CrossEntropy, CrossEntropyDice, SquaredError
+from unseen.core.optimiser import SGD, Adam, FedOpt, fedadagrad, fedadam, fedyogi
+from unseen.core.schedule import Step
 from unseen.errors import UnseenError
+from unseen.spec.training import Recipe
 from unseen.study.python_values import path_of, recipe_of
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
@@ -82,6 +87,43 @@ def test_what_no_process_could_import_is_refused() -> None:
     assert (
         recipe["optimiser"] == "adam(lr=0.01)" and recipe["steps"] == 3 and "epochs" not in recipe
     )
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        unseen.Training(),
+        unseen.Training(loss=CrossEntropy(0.1, balanced=True), batch_size=7),
+        unseen.Training(server=Descend(SGD(lr=0.5, momentum=0.9))),
+        unseen.Training(server=Descend(Adam(lr=0.02))),
+        unseen.Training(server=Descend(fedadam(beta2=0.9))),
+        unseen.Training(server=Descend(fedyogi(tau=0.1))),
+        unseen.Training(server=Descend(fedadagrad(lr=0.3))),
+        unseen.Training(optimiser=Adam(), schedule=Step(0.5, 3), buffers="batch", average="tail"),
+    ],
+)
+def test_all_values_of_a_training_hold(training: unseen.Training) -> None:
+    """The study's table makes the recipe again that it was read from."""
+    assert Recipe(**recipe_of(training)).build("classes") == training
+
+
+class OwnLoss(CrossEntropy):
+    """A loss of the user's own, of a kind that a table names."""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"loss": OwnLoss()}, {"loss": SquaredError()}, {"loss": CrossEntropyDice(dice=5.0)},
+        {"server": MovingAverage(0.999)}, {"server": Replace()},
+        {"server": Descend(FedOpt(second="adagrad", beta2=0.5))},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_part_that_no_table_can_name_is_refused(part: dict[str, Any]) -> None:
+    """It was dropped without a word."""
+    with pytest.raises(UnseenError, match=f"a study cannot name the {next(iter(part))}"):
+        recipe_of(unseen.Training(**part))
 
 
 def test_every_public_name_is_there_and_completes() -> None:

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from unseen import UnseenError, method
 from unseen.choose import choose
 from unseen.choose.choice_page import expectation, page, size
-from unseen.choose.playing import Candidates, at_rate, play
+from unseen.choose.playing import Candidates, play
+from unseen.choose.rates import at_rate
 from unseen.choose.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
 from unseen.cli.main import app
 from unseen.spec.study import StudySpec
@@ -270,5 +271,5 @@ def test_a_study_that_keeps_a_site_away_is_refused(away: dict[str, Any], tmp_pat
 def test_a_baseline_that_diverges_everywhere_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "sites.csv", rows("abcd"))
     wild = study(path, rounds=2, training={"optimiser": "sgd(lr=1e30)"})
-    with pytest.raises(UnseenError, match="fedavg, which all recipes are compared with, has no"):
+    with pytest.raises(UnseenError, match="are compared with, diverged at every rate"):
         play(Candidates(wild, ["glm"], 2, rates=(1.0,)), tmp_path / "out")

@@ -15,13 +15,14 @@ from unseen.choose.expectation import (
     expect,
     sites_needed,
 )
-from unseen.choose.playing import changed
+from unseen.choose.rates import changed
 from unseen.choose.texts import figure_text
 from unseen.choose.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
 from unseen.core.rule import Sees
-from unseen.metrics.evaluation import RANGES
+from unseen.errors import UnseenError
 from unseen.results.comparison import LEVEL as ALPHA
 from unseen.results.comparison import agree, holm, wilcoxon
+from unseen.results.metric_name import MetricName
 
 
 @dataclass(frozen=True)
@@ -128,19 +129,45 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
     Args:
         trials: The figures.
         level: Of the intervals.
+
+    Raises:
+        UnseenError: If fewer than two groups have figures of every recipe.
     """
+    check_groups(trials)
     sites, figures = trials.sites, trials.at(trials.sites)
     recipe, best, tied, p = verdict(trials, sites)
-    bounds = RANGES.get(trials.metric)
+    bounds = MetricName.parse(trials.metric).range
+    procedure, failed = nested(trials)
     order = sorted(figures, key=lambda name: -trials.sign * sum(figures[name]))
     return Choice(
-        recipe, best, tied, tuple(row(trials, name, p.get(name), level, bounds) for name in order),
-        trials.metric, trials.lower, expect(nested(trials), level, bounds),
-        bool(trials.inner), tuple(changes(trials, recipe, best)), trials.refused, trials.groups,
-        trials.data, settings(trials, recipe),
-        {name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
-        against_constant(trials, recipe),
-    )  # fmt: skip
+        recipe=recipe,
+        best=best,
+        tied=tied,
+        rows=tuple(row(trials, name, p.get(name), level, bounds) for name in order),
+        metric=trials.metric,
+        lower=trials.lower,
+        procedure=expect([*procedure.values()], level, bounds),
+        nested=bool(trials.inner),
+        changes=(*changes(trials, recipe, best), *failed),
+        refused=trials.refused,
+        groups=trials.groups,
+        data=trials.data,
+        study=settings(trials, recipe),
+        figures={name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
+        constant=against_constant(trials, recipe),
+    )
+
+
+def check_groups(trials: Trials) -> None:
+    """Refuse figures at the sites of one group: no others could recommend a recipe for it."""
+    able = [name for name, own in trials.groups.items() if {*own} & {*trials.sites}]
+    if len(able) < 2:
+        lacking = ", ".join(name for name in trials.groups if name not in able)
+        raise UnseenError(
+            f"every recipe needs {trials.metric} at the sites of two groups at least; at those of "
+            f"{lacking} a recipe diverged, or {trials.metric} has no value.",
+            remedy="Choose by another metric, or by fewer recipes.",
+        )
 
 
 def settings(trials: Trials, recipe: str) -> dict[str, Any]:
@@ -212,21 +239,41 @@ def row(
                trial.upload, trial.seconds)  # fmt: skip
 
 
-def nested(trials: Trials) -> list[float]:
-    """Return each site's figure under the recipe that the sites of the other groups recommend.
+def nested(trials: Trials) -> tuple[dict[str, float], list[str]]:
+    """Return site -> its figure under the recipe that the sites of the other groups recommend.
 
     Where models without every two groups were played, the others judge by those that had none of
-    the group's rows either, and the rate is theirs too.
+    the group's rows either, and the rate is theirs too. A site where what they recommend diverged
+    has no figure; a sentence on these comes second.
     """
-    figures = []
-    for site in trials.sites:
-        group, own = next(item for item in trials.groups.items() if site in item[1])
-        judges = trials.inner.get(group, trials)
-        recipe = verdict(judges, [other for other in judges.sites if other not in own]).recipe
-        trial, rate = trials.by_recipe[recipe], judges.by_recipe[recipe].best
-        at_sites = trial.figures if judges is trials else trial.at_rate[rate]
-        figures.append(at_sites.get(site, trial.figures[site]))  # it may have diverged at that rate
-    return figures
+    figures, failed = {}, []
+    for group, own in trials.groups.items():
+        recommended = recommendation(trials, group)
+        for site in (site for site in own if site in trials.sites):
+            if site in recommended:
+                figures[site] = recommended[site]
+            else:
+                failed.append(site)
+    if len(figures) < 2:
+        raise UnseenError(
+            "what the other sites recommend diverged at all but one site: there is no estimate.",
+            remedy="Take a smaller learning rate, or leave nested out.",
+        )
+    if not failed:
+        return figures, []
+    where = ", ".join(failed)
+    return figures, [f"What the other sites recommend diverged at {where}, which is not counted."]
+
+
+def recommendation(trials: Trials, group: str) -> Mapping[str, float]:
+    """Return site -> figure of the recipe that the other groups recommend for a group's sites."""
+    judges, own = trials.inner.get(group, trials), trials.groups[group]
+    others = [site for site in judges.sites if site not in own] if judges.by_recipe else []
+    if not others:
+        return {}
+    recipe = verdict(judges, others).recipe
+    trial, rate = trials.by_recipe[recipe], judges.by_recipe[recipe].best
+    return trial.figures if judges is trials else trial.at_rate.get(rate, {})
 
 
 def changes(trials: Trials, recipe: str, best: str) -> list[str]:

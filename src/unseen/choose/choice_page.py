@@ -69,6 +69,8 @@ def against_others(choice: Choice) -> list[str]:
     row, best = choice.row(choice.recipe), choice.row(choice.best)
     others = [other.recipe for other in choice.rows if other.p is not None]
     if not others:
+        if choice.refused:
+            return [f"No other recipe has figures: {choice.recipe} was compared with none."]
         return [f"No other recipe was tried: {choice.recipe} was compared with none."]
     if len(choice.tied) == 1:
         many = "every other recipe" if len(others) > 1 else others[0]

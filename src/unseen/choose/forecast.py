@@ -5,14 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.choose.playing import (
-    Candidates,
-    changed,
-    check_pairs,
-    learning_rate,
-    pairs,
-    studies,
-)
+from unseen.choose.playing import Candidates, check_pairs, pairs, studies
+from unseen.choose.rates import changed, learning_rate
 from unseen.choose.trials import BASE
 from unseen.results.study_folder import StudyFolder
 from unseen.spec.study import StudySpec

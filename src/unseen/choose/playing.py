@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.choose.constant import constant_trial
+from unseen.choose.rates import changed
 from unseen.choose.trials import (
     ALONE,
     BASE,
@@ -23,8 +24,8 @@ from unseen.choose.trials import (
     tuned,
 )
 from unseen.errors import UnseenError
-from unseen.expression import Call, parse, text
 from unseen.methods.compose import method as compose
+from unseen.results.records import slug
 from unseen.results.selection import less_is_better
 from unseen.results.study_results import Results
 from unseen.spec.study import StudySpec
@@ -129,15 +130,22 @@ class Search:
         costs: dict[str, list[Cost]] = defaultdict(list)
         rows: dict[str, int] = {}
         refused: dict[str, str] = {}
+        ran, diverged = dict[str, None](), set[str]()
         results = None
         for factor, study, folder in studies(self.study, self.rates, recipes, holdout, out):
             self.say(f"learning rate × {factor:g}: {', '.join(study.methods)}")
             results = self.run(study, folder)
             refused |= results.not_applicable
+            diverged |= {job.method for job in results.diverged()}
+            ran |= dict.fromkeys(results.methods)
             for name, by_site in at_targets(results, rows, costs).items():
                 figures[name][factor] = by_site
         if results is None:
             raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
+        for name in ran:
+            if name not in figures:
+                none = f"has no {results.metric} at any site"
+                refused[name] = "diverged at every rate" if name in diverged else none
         return Played(results, figures, costs, rows, refused)
 
 
@@ -202,9 +210,12 @@ def play(
         for name, by_rate in whole.figures.items()
     }
     if BASE not in by_recipe:
+        why = whole.refused[BASE]
         raise UnseenError(
-            f"{BASE}, which all recipes are compared with, has no figure at any site: it diverged.",
-            remedy="Take a smaller learning rate, or other rates.",
+            f"{BASE}, which all recipes are compared with, {why}.",
+            remedy="Take a smaller learning rate, or other rates."
+            if "diverged" in why
+            else "Choose by another metric.",
         )
     trials = Trials(
         by_recipe, results.metric, lower, sites, whole.rows, whole.refused, results.data,
@@ -215,8 +226,17 @@ def play(
         trials = replace(trials, inner=without_two(search, judged, trials, out))
     if candidates.alone:
         elsewhere = alone_elsewhere(search, trials.by_recipe[BASE].best, out)
-        trials = replace(trials, by_recipe={**trials.by_recipe, ALONE: elsewhere})
+        trials = with_alone(trials, elsewhere)
     return with_constant(trials, results)
+
+
+def with_alone(trials: Trials, elsewhere: Trial) -> Trials:
+    """Return the trials with one site's own model elsewhere, if it has a figure at all sites."""
+    if not trials.figures_everywhere(elsewhere):
+        lacking = ", ".join(site for site in trials.sites if site not in elsewhere.figures)
+        why = f"has no {trials.metric} of every other site's model at {lacking}"
+        return replace(trials, refused={**trials.refused, ALONE: why})
+    return replace(trials, by_recipe={**trials.by_recipe, ALONE: elsewhere})
 
 
 def with_constant(trials: Trials, results: Results) -> Trials:
@@ -239,7 +259,7 @@ def alone_elsewhere(search: Search, factor: float, out: Path) -> Trial:
     search.say(f"{ALONE}: {BASE} at one site, tried at the others")
     ran = search.run(changed(search.study, [BASE], {"alone": True}, factor), out / "alone")
     costs: dict[str, list[Cost]] = defaultdict(list)
-    elsewhere = at_targets(ran, {}, costs)[BASE]
+    elsewhere = at_targets(ran, {}, costs).get(BASE, {})
     means = {site: average(values) for site, values in sorted(elsewhere.items())}
     seconds = average([cost.seconds for cost in costs[BASE]])
     return Trial(ALONE, means, best=factor, seconds=seconds)
@@ -303,7 +323,7 @@ def pairs(
     """Yield every two groups, the plan that leaves both out, and its folder."""
     for first, second in combinations(groups, 2):
         plan = {"source": "others", "target": [*groups[first], *groups[second]]}
-        yield (first, second), plan, out / f"without-{first}-{second}"
+        yield (first, second), plan, out / f"without-{slug(first)}" / f"and-{slug(second)}"
 
 
 def portfolio_for(study: StudySpec, data_dir: Path | None) -> tuple[str, ...]:
@@ -311,35 +331,3 @@ def portfolio_for(study: StudySpec, data_dir: Path | None) -> tuple[str, ...]:
     folder = data_dir or os.environ.get("UNSEEN_DATA")
     data = read(study.dataset, Path(folder).expanduser() if folder else None)
     return TABLES if data.schema is not None else IMAGES
-
-
-def changed(study: StudySpec, methods: Sequence[str], holdout: Any, factor: float) -> Study:
-    """Return the study with these methods and plan, at a multiple of its learning rate."""
-    rate = learning_rate(study.training.optimiser)
-    training = study.training.model_copy(
-        update={"optimiser": at_rate(study.training.optimiser, factor * rate)}
-    )
-    settings = study.model_dump(exclude_defaults=True) | {
-        "methods": tuple(methods), "holdout": holdout, "training": training.model_dump(),
-        "selection": "last", "evaluate_every": study.rounds, "reference": None, "published": {},
-        "targets": None,
-    }  # fmt: skip
-    return Study(**settings)
-
-
-def learning_rate(optimiser: str) -> float:
-    """Return the rate of an optimiser's expression."""
-    (call,) = parse(optimiser)
-    rate = call.arguments.get("lr")
-    if not isinstance(rate, float | int):
-        raise UnseenError(
-            f"the optimiser {optimiser!r} names no learning rate to search around.",
-            remedy="Write it, as in sgd(lr=0.05).",
-        )
-    return float(rate)
-
-
-def at_rate(optimiser: str, rate: float) -> str:
-    """Return the optimiser's expression with another rate."""
-    (call,) = parse(optimiser)
-    return text((Call(call.name, {**call.arguments, "lr": float(f"{rate:.6g}")}),))

@@ -1,8 +1,45 @@
-"""The learning rates that a search tries where nobody names any."""
+"""Learning rates: of an optimiser's expression, of a study, and the range around one."""
 
-from unseen.choose.playing import learning_rate
-from unseen.expression import parse
+from collections.abc import Sequence
+from typing import Any
+
+from unseen.errors import UnseenError
+from unseen.expression import Call, parse, text
 from unseen.ranges import log
+from unseen.spec.study import StudySpec
+from unseen.study import Study
+
+
+def changed(study: StudySpec, methods: Sequence[str], holdout: Any, factor: float) -> Study:
+    """Return the study with these methods and plan, at a multiple of its learning rate."""
+    rate = learning_rate(study.training.optimiser)
+    training = study.training.model_copy(
+        update={"optimiser": at_rate(study.training.optimiser, factor * rate)}
+    )
+    settings = study.model_dump(exclude_defaults=True) | {
+        "methods": tuple(methods), "holdout": holdout, "training": training.model_dump(),
+        "selection": "last", "evaluate_every": study.rounds, "reference": None, "published": {},
+        "targets": None,
+    }  # fmt: skip
+    return Study(**settings)
+
+
+def learning_rate(optimiser: str) -> float:
+    """Return the rate of an optimiser's expression."""
+    (call,) = parse(optimiser)
+    rate = call.arguments.get("lr")
+    if not isinstance(rate, float | int):
+        raise UnseenError(
+            f"the optimiser {optimiser!r} names no learning rate to search around.",
+            remedy="Write it, as in sgd(lr=0.05).",
+        )
+    return float(rate)
+
+
+def at_rate(optimiser: str, rate: float) -> str:
+    """Return the optimiser's expression with another rate."""
+    (call,) = parse(optimiser)
+    return text((Call(call.name, {**call.arguments, "lr": float(f"{rate:.6g}")}),))
 
 
 def around(optimiser: str) -> str:

@@ -1,6 +1,6 @@
 """Recipes, played with every group of sites left out in turn."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -123,9 +123,10 @@ def check_whole(study: StudySpec) -> None:
 def at_targets(
     results: Results, rows: dict[str, int], costs: dict[str, list[Cost]]
 ) -> dict[str, dict[str, list[float]]]:
-    """Return method -> site -> its figures at the last round, if it has any.
+    """Return method -> site -> its figures at the last round, one for each run at the site.
 
-    A run that diverged has none, and so has a site that gave no figures that can be used.
+    A site where one run of a method diverged, or gave no figure that can be used, has none of this
+    method: the runs that are left would speak for those that failed.
 
     Args:
         results: A study that has been run.
@@ -133,7 +134,10 @@ def at_targets(
         costs: Method -> those of its runs; it is filled.
     """
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    sites = {task.name: task.targets for task in results.tasks}
+    runs = Counter[tuple[str, str]]()
     for job in results.folders():
+        runs.update((job.job.method, site) for site in sites[job.job.task])
         if job.state != "done":
             continue
         upload = sum(x["bytes"]["up"] / max(1, len(x["clients"])) for x in job.rounds)
@@ -144,7 +148,11 @@ def at_targets(
             if figure is not None:
                 figures[job.job.method][record["domain"]].append(figure)
                 rows[record["domain"]] = int(record["examples"])
-    return figures
+    whole = {
+        method: {site: own for site, own in at.items() if len(own) == runs[method, site]}
+        for method, at in figures.items()
+    }
+    return {method: at for method, at in whole.items() if at}
 
 
 def tuned(

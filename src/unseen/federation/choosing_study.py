@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from unseen.choose.playing import IMAGES, TABLES, at_rate, learning_rate
+from unseen.choose.playing import IMAGES, TABLES
+from unseen.choose.rates import at_rate, learning_rate
 from unseen.choose.trials import BASE
 from unseen.datasets import info
 from unseen.errors import UnseenError

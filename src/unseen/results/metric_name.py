@@ -55,6 +55,14 @@ class MetricName:
         return str(MetricName(f"{self.metric}.undefined", self.column))
 
     @property
+    def range(self) -> tuple[float, float] | None:
+        """What its figures cannot leave; None where that is not known."""
+        from unseen.metrics.evaluation import RANGES
+
+        spread = {VARIANCE, ENTROPY} & {*self.words}
+        return None if spread else RANGES.get(self.metric)
+
+    @property
     def lower(self) -> bool:
         """Whether less of it is better."""
         from unseen.metrics.evaluation import LOWER

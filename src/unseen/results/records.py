@@ -38,6 +38,8 @@ OPTIONAL = (CROSS, LEDGER, UNDECIDED, CONSTANT)
 #: The exchanges that evaluate.
 VALIDATE, TEST = "validate", "test"
 EVALUATIONS = {VALIDATE: "source.jsonl", TEST: "target.jsonl"}
+#: Letters of a text in a folder's name, which file systems end at 255 bytes.
+LONGEST = 200
 #: What a table says of the turn and not of the replies.
 TURN = ("client", "progress", "rounds")
 Record = dict[str, Any]
@@ -54,7 +56,7 @@ class Job:
     seed: int
 
     def folder(self, out: Path) -> Path:
-        return out / "records" / _slug(self.method) / _slug(self.task) / f"seed-{self.seed}"
+        return out / "records" / slug(self.method) / slug(self.task) / f"seed-{self.seed}"
 
 
 def parsed(line: bytes) -> Record | None:
@@ -282,7 +284,7 @@ def lengths_of(folder: Path) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size or name in FILES}
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     """Return a name for a folder; a short digest keeps different texts apart."""
-    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.") or "_"
+    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.")[:LONGEST] or "_"
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

@@ -19,7 +19,7 @@ from unseen.follow.progress_bar import progress_bar
 from unseen.metrics.evaluation import forward
 from unseen.models.mixture import lean
 from unseen.results.formats import counted
-from unseen.results.records import Job
+from unseen.results.records import Job, slug
 from unseen.results.selection import select
 from unseen.results.study_folder import JobFolder, last_record
 from unseen.results.study_results import separation
@@ -225,7 +225,9 @@ def left_out(
         say(f"without {', '.join(part.targets)}")
         holdout = Fixed(source=part.sources, target=part.targets, validation=task.validation)
         other = study.model_copy(update={"holdout": holdout, "targets": None})
-        fitted = fit_model(other, out / LEFT_OUT / part.name, data_dir, lambda line: None, False)
+        fitted = fit_model(
+            other, out / LEFT_OUT / slug(part.name), data_dir, lambda line: None, False
+        )
         for name, client in fitted.prepared.targets.items():
             split = client.split("validation")
             outputs[name], labels[name] = answers_of(fitted.trained, fitted.prepared, split)

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from inspect import signature
 from typing import Any
 
+from unseen.core.apply import Add, Descend
+from unseen.core.losses import CrossEntropy
+from unseen.core.optimiser import SGD, Adam, FedOpt, fedadagrad, fedadam, fedyogi
 from unseen.core.survival import Cox, Hazards
 from unseen.datasets.tables.frames import OPTIONS, expression_of
 from unseen.errors import UnseenError
@@ -11,6 +15,8 @@ from unseen.expression import Call, text
 
 #: The option that a text always names: searches begin around it.
 RATE = "lr"
+#: Second moment of a server's optimiser -> what makes it by name.
+FED_OPT = {"adam": fedadam, "yogi": fedyogi, "adagrad": fedadagrad}
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,18 +79,49 @@ def recipe_of(training: Any) -> dict[str, Any]:
     recipe = {name: getattr(training, name) for name in plain}
     recipe["optimiser"] = part_text(training.optimiser)
     recipe["schedule"] = part_text(training.schedule)
-    recipe["smoothing"] = getattr(training.loss, "smoothing", 0.0)
-    recipe["balanced"] = getattr(training.loss, "balanced", False)
-    server = getattr(training.server, "optimiser", None)
-    if isinstance(training.loss, Cox | Hazards):
-        recipe["loss"] = part_text(training.loss)
-    recipe["server"] = "add" if server is None else part_text(server)
+    recipe |= _loss_of(training.loss) | {"server": _server_of(training.server)}
     if training.augment is not None or training.sampling is not None:
         raise UnseenError(
             "a study's recipe names its augmentation by a text and has no sampling of one's own.",
             remedy='Write training={"augment": "flip", ...}.',
         )
     return {name: value for name, value in recipe.items() if value is not None}
+
+
+def _loss_of(loss: Any) -> dict[str, Any]:
+    """The settings of a loss; the kind of labels decides what is minimised beyond these."""
+    if type(loss) in (Cox, Hazards):
+        return {"loss": part_text(loss)}
+    if type(loss) is not CrossEntropy:
+        raise UnseenError(
+            f"a study cannot name the loss {loss!r}: it minimises the cross-entropy of classes, "
+            "with Dice for masks, the squared error of numbers, Cox's or hazards of times.",
+            remedy="Leave loss out, or write the loss as a method of your own.",
+        )
+    return {"smoothing": loss.smoothing, "balanced": loss.balanced}
+
+
+def _server_of(server: Any) -> str:
+    """A server's step as its text."""
+    if type(server) is Add:
+        return "add"
+    optimiser = server.optimiser if type(server) is Descend else None
+    if type(optimiser) in (SGD, Adam):
+        return part_text(optimiser)
+    if type(optimiser) is FedOpt:
+        builder = FED_OPT[optimiser.second]
+        options = {
+            name: getattr(optimiser, name)
+            for name, parameter in signature(builder).parameters.items()
+            if name == RATE or getattr(optimiser, name) != parameter.default
+        }
+        if builder(**options) == optimiser:
+            return text((Call(builder.__name__, options),))
+    raise UnseenError(
+        f"a study cannot name the server's step {server!r}: it adds the combined update, or takes "
+        f"a step of sgd, adam, {', '.join(build.__name__ for build in FED_OPT.values())}.",
+        remedy="Take one of these, or write the step as a method of your own.",
+    )
 
 
 def part_text(part: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.choose import Candidates, choose, play
 from unseen.choose.choice_page import paragraph, write
-from unseen.choose.playing import learning_rate
+from unseen.choose.rates import learning_rate
 from unseen.core.atomic import write_atomically
 from unseen.federation.choosing_study import RATE
 from unseen.federation.flower.server_run import TABLE, Session, followed, opened

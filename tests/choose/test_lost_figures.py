@@ -1,0 +1,113 @@
+"""Recipes without a figure somewhere: what diverged, or has no value, is not passed over."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.made_trials import trials
+from support.small_studies import rows, study, write
+
+from unseen import UnseenError
+from unseen.choose import Candidates, choose, play
+from unseen.choose.answer import nested
+from unseen.choose.choice_page import page
+from unseen.choose.playing import pairs, with_alone
+from unseen.choose.trials import ALONE, Trial, at_targets
+
+WILD = "fedprox(mu=1e+30)"
+
+
+def test_a_site_where_one_seed_diverged_has_no_figure_of_the_recipe(tmp_path: Path) -> None:
+    """The seed that is left would speak for both."""
+    settings = {"methods": ["fedavg", "glm(steps=2)"], "seeds": 2, "rounds": 1}
+    results = study(write(tmp_path / "sites.csv", rows("abc")), **settings).run(tmp_path / "out")
+    before = at_targets(results, {}, defaultdict(list))
+    assert {len(own) for at in before.values() for own in at.values()} == {2}
+    lost = next(j for j in results.folders() if (j.job.method, j.job.task) == ("fedavg", "b"))
+    mark = lost.folder / "done.json"
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"diverged": "round 0"}))
+    after = at_targets(results, {}, defaultdict(list))
+    assert after["glm(steps=2)"] == before["glm(steps=2)"]
+    assert after["fedavg"] == {site: before["fedavg"][site] for site in "ac"}
+
+
+def test_a_recipe_that_diverged_everywhere_is_named(tmp_path: Path) -> None:
+    one = study(write(tmp_path / "sites.csv", rows()), rounds=2)
+    candidates = Candidates(one, [WILD], 2, rates=(1.0,), pool=False, alone=False)
+    choice = choose(play(candidates, tmp_path / "out"))
+    assert choice.refused == {WILD: "diverged at every rate"}
+    text = page(choice, (1.0,))
+    assert f"- Not played: {WILD}, which diverged at every rate." in text
+    assert "No other recipe has figures" in text and "was tried" not in text
+
+
+def test_a_metric_without_a_value_is_not_called_divergence(tmp_path: Path) -> None:
+    body = [[*row[:-1], str("ab".index(row[0]) % 2)] for row in rows("ab")]
+    body += [[*row[:-1], str("cd".index(row[0]) % 2)] for row in rows("cd")]
+    one = study(write(tmp_path / "sites.csv", body), metric="auroc", metrics=["auroc", "loss"])
+    with pytest.raises(UnseenError, match="has no auroc at any site. Choose by another metric"):
+        play(Candidates(one, ["glm(steps=2)"], 2, rates=(1.0,)), tmp_path / "out")
+
+
+def test_figures_at_the_sites_of_one_group_are_no_basis() -> None:
+    made = trials({"fedavg": [0.8, 0.7, 0.9, 0.6], "glm": [0.9, 0.8, 0.9, 0.7]}, per_group=2)
+    lacking = replace(made.by_recipe["glm"], figures={"s00": 0.9, "s01": 0.8})
+    with pytest.raises(UnseenError, match="at those of s02 a recipe diverged"):
+        choose(replace(made, by_recipe={**made.by_recipe, "glm": lacking}))
+
+
+def test_a_sites_own_model_without_figures_leaves_the_others_theirs() -> None:
+    made = trials({"fedavg": [0.8, 0.7, 0.9], "glm": [0.9, 0.8, 0.9]})
+    found = with_alone(made, Trial(ALONE, {"s00": 0.5, "s01": 0.5}))
+    assert found.sites == made.sites and ALONE not in found.by_recipe
+    assert found.refused[ALONE].endswith("at s02")
+    whole = with_alone(made, Trial(ALONE, dict.fromkeys(made.sites, 0.5)))
+    assert ALONE in whole.by_recipe and not whole.refused
+
+
+def test_what_the_other_sites_recommend_may_have_diverged() -> None:
+    """Then the site counts nowhere; the recipe's figure at another rate is not its figure."""
+    made = trials({"fedavg": [0.1, 0.1, 0.1, 0.1], "glm": [0.9, 0.9, 0.6, 0.9]})
+    glm = replace(made.by_recipe["glm"], at_rate={5.0: {"s00": 0.9, "s01": 0.9, "s03": 0.9}})
+    inner = {
+        group: replace(
+            made,
+            groups={name: own for name, own in made.groups.items() if name != group},
+            by_recipe={
+                name: replace(
+                    trial,
+                    best=5.0,
+                    figures={site: v for site, v in trial.figures.items() if site != group},
+                )
+                for name, trial in made.by_recipe.items()
+            },
+        )
+        for group in made.groups
+    }
+    search = replace(made, by_recipe={**made.by_recipe, "glm": glm}, inner=inner)
+    figures, failed = nested(search)
+    assert figures == {"s00": 0.9, "s01": 0.9, "s03": 0.9}
+    assert failed == ["What the other sites recommend diverged at s02, which is not counted."]
+    assert choose(search).procedure.sites == 3 and failed[0] in choose(search).changes
+    gone = replace(search, by_recipe={**made.by_recipe, "glm": replace(glm, at_rate={})})
+    with pytest.raises(UnseenError, match="diverged at all but one site"):
+        nested(gone)
+
+
+def test_intervals_of_worst_groups_stay_between_0_and_1() -> None:
+    figures = {"fedavg": [0.9, 0.98, 0.8, 0.99], "glm": [0.91, 0.97, 0.82, 0.99]}
+    for metric in ("accuracy", "worst accuracy@sex", "validation accuracy"):
+        choice = choose(trials(figures, metric=metric))
+        assert max(row.expected.high for row in choice.rows) == 1.0
+        assert choice.procedure.high <= 1.0
+
+
+def test_pairs_of_sites_with_dashes_have_folders_of_their_own(tmp_path: Path) -> None:
+    groups = {name: (name,) for name in ("a", "a-b", "b-c", "c", "x/y", "x", "y")}
+    folders = [folder for _, _, folder in pairs(groups, tmp_path)]
+    assert len(set(folders)) == len(folders) == 21
+    assert all(len(folder.relative_to(tmp_path).parts) == 2 for folder in folders)
