@@ -143,7 +143,7 @@ class Search:
         if results is None:
             raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
         for name in ran:
-            if name not in figures:
+            if name not in figures and name not in refused:
                 none = f"has no {results.metric} at any site"
                 refused[name] = "diverged at every rate" if name in diverged else none
         return Played(results, figures, costs, rows, refused)
