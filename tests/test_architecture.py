@@ -130,6 +130,7 @@ def test_no_method_imports_another() -> None:
             "options",
             "rules",
             "mixed",
+            "mixture_replies",
             "styles",
             "together",
         )

@@ -91,9 +91,10 @@ def start(method: Method, model: Model, clients: Sequence[str], seed: int) -> St
             if layout is not None and slot.part is not None:
                 layout = layout.within(*slot.part)
             if slot.combine is not None:
+                K = len(clients) if slot.view is None else slot.view.size(len(clients))
                 if slot.part is None:
-                    inbox[to] = slot.combine.entry(row, len(clients))
-                memory["combine"] = slot.combine.init(len(clients), row.numel(), layout)
+                    inbox[to] = slot.combine.entry(row, K)
+                memory["combine"] = slot.combine.init(K, row.numel(), layout)
     return State(0, inbox, rules, seed)
 
 

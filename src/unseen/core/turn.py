@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,7 +75,8 @@ class View:
         exchange: What its exchange is called where it is alone.
         seed: Which other seed it draws by.
         rounds: How many rounds it takes; None: as many as all.
-        fold: (g, G): the clients at places g, g + G, ... of the roster stay out of it.
+        folds: (g, G), ...: the clients at places g, g + G, ... of the roster stay out of it, and
+            those at such places of who is left then.
         begin: The round of all that is its first.
     """
 
@@ -84,22 +84,29 @@ class View:
     exchange: str
     seed: int = 0
     rounds: int | None = None
-    fold: tuple[int, int] | None = None
+    folds: tuple[tuple[int, int], ...] = ()
     begin: int = 0
 
+    def size(self, K: int) -> int:
+        """Return how many of a roster of K take part."""
+        for g, G in self.folds:
+            K -= len(range(g, K, G))
+        return K
+
     def table(self, table: Table) -> Table:
-        """Return the scalars of its clients under their own names, and its own progress."""
+        """Return the scalars of its clients under their own names, its own places and progress."""
         own = {n.removesuffix(self.key): v for n, v in table.items() if n.endswith(self.key)}
         shared = {n: table[n] for n in ("client", "progress", "rounds") if n in table}
         if self.rounds is not None and "rounds" in shared:
-            round, own_rounds = shared["progress"] * shared["rounds"], float(self.rounds)
+            round = (shared["progress"] * shared["rounds"]).round()
+            own_rounds = float(self.rounds)
             shared["progress"] = (round - self.begin) / own_rounds
             shared["rounds"] = torch.full_like(round, own_rounds)
         whole = {**shared, **own}
-        if self.fold is None or "client" not in table:
+        if not self.folds or "client" not in table:
             return whole
-        present = self.present(table)
-        return {name: values[present] for name, values in whole.items()}
+        there, places = self.places(table["client"])
+        return {name: values[there] for name, values in {**whole, "client": places}.items()}
 
     def draws(self, turn: Turn, slot: str) -> torch.Generator:
         """Return the generator of a slot's rule."""
@@ -107,9 +114,16 @@ class View:
         own = replace(turn, seed=seed, round=round, exchange=self.exchange)
         return own.generator(f"rule/{slot.removesuffix(self.key)}")
 
-    def has(self, place: Tensor | int) -> Any:
-        """Return whether the client at a place of the roster takes part, for one or for many."""
-        return self.fold is None or place % self.fold[1] != self.fold[0]
+    def places(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return who of the clients at places [K] takes part, and their places among those.
+
+        A place below 0, of somebody who is not on the roster, is in no fold and stays as it is.
+        """
+        there = torch.ones_like(places, dtype=torch.bool)
+        for g, G in self.folds:
+            there = there & ((places < 0) | (places % G != g))
+            places = torch.where(places < 0, places, places - (places - g + G - 1) // G)
+        return there, places
 
     def spread(self, weights: Tensor, table: Table) -> Tensor:
         """Return weights [..., K] of all who are in the table, 0 for those who stay out."""
@@ -121,7 +135,5 @@ class View:
 
     def present(self, table: Table) -> Tensor:
         """Return the rows [k] of the table whose clients take part."""
-        places = table["client"]
-        taking_part = torch.ones_like(places) * self.has(places)
-        rows: Tensor = taking_part.nonzero()[:, 0]
-        return rows
+        there, _ = self.places(table["client"])
+        return there.nonzero()[:, 0]

@@ -282,8 +282,9 @@ def wrapped(
             continue
         mu = [now + part.pull for now, part in zip(mu, own, strict=True)]
         added = [p.constant(m.inbox, m.memory) for p, m in zip(own, members, strict=True)]
-        if added[0] is not None:
-            rows = torch.stack([row for row in added if row is not None])
+        if any(row is not None for row in added):
+            nothing = torch.zeros_like(next(row for row in added if row is not None))
+            rows = torch.stack([nothing if row is None else row for row in added])
             constant = rows if constant is None else constant + rows
         draws = [
             part.draws(member.inbox, member.turn, steps, form)

@@ -6,27 +6,22 @@ alone. Exchanges that are due in the same rounds become one. `ensemble` and `sta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import starmap
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from unseen.core import Add, Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
+from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
 from unseen.core.exchange import SHARED, Blueprint
 from unseen.core.joint import Ask, Several
-from unseen.core.replies import finished, finite
+from unseen.core.replies import finished
 from unseen.core.turn import View, other_seed
 from unseen.errors import Incompatible
 from unseen.methods.base import incompatible
+from unseen.methods.mixture_replies import as_in, nothing, summary, unharmed
 from unseen.metrics.evaluation import plain
-
-#: What no weight moves by in a round whose training goes well.
-LEAP = 1e3
 
 
 @dataclass(frozen=True)
@@ -67,8 +62,12 @@ class Federation:
         return self.key, *self.reads.values()
 
     def has(self, place: int) -> bool:
-        """Return whether the client at a place of the roster takes part."""
-        return self.fold is None or place % self.fold[1] != self.fold[0]
+        """Return whether the client at a place of the roster takes part; −1 is not on it."""
+        return self.fold is None or place < 0 or place % self.fold[1] != self.fold[0]
+
+    def roster(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of its own clients."""
+        return tuple(name for place, name in enumerate(names) if self.has(place))
 
     def view(self, exchange: Exchange, slot: Slot) -> View:
         """Return what a rule of one of its exchanges sees."""
@@ -78,7 +77,7 @@ class Federation:
             key=inner.key + self.key,
             seed=inner.seed + self.seed,
             rounds=self.rounds if inner.rounds is None else inner.rounds,
-            fold=self.fold or inner.fold,
+            folds=(*([self.fold] if self.fold is not None else []), *inner.folds),
             begin=inner.begin + self.begin,
         )
 
@@ -94,7 +93,9 @@ class Federation:
         """Return it with its method completed for its network and the study."""
         method = self.method
         if method.sized is not None:
-            method = method.sized(method, model.part(self.module), blueprint)
+            whole = tuple(map(str, range(blueprint.clients)))
+            own = replace(blueprint, clients=len(self.roster(whole)))
+            method = method.sized(method, model.part(self.module), own)
         return replace(self, method=method, rounds=method.rounds or blueprint.rounds)
 
     def slots(self, exchange: Exchange, model: Model | None) -> dict[str, Slot]:
@@ -175,6 +176,7 @@ class Together(Several):
                 round=turn.round - federation.begin,
                 rounds=federation.rounds or turn.rounds,
                 exchange=exchange.name,
+                roster=federation.roster(turn.roster),
             )
             own, received = model.part(federation.module), federation.received(inbox, model)
             asks.append(Ask(exchange, own, received, before, theirs))
@@ -193,7 +195,7 @@ class Together(Several):
             if not federation.has(turn.index):
                 received, own = federation.received(inbox, model), model.part(federation.module)
                 rows |= {name + key: row for name, row in nothing(exchange, received, own).items()}
-                scalars |= {name + key: 0.0 for name in needed}
+                scalars |= {name + key: as_in(answers, name) for name in needed}
                 continue
             reply, after = next(left)
             reply = unharmed(reply, exchange) if federation.spared else reply
@@ -216,49 +218,6 @@ def needs(exchange: Exchange) -> tuple[str, ...]:
         )
     ]
     return tuple(dict.fromkeys(names))
-
-
-def nothing(exchange: Exchange, received: Inbox, model: Model) -> dict[str, Tensor]:
-    """Return the rows of a client that stays out: zeros, which no rule sees."""
-    zero = model.vector.new_zeros(1)
-    return {
-        name: zero.expand(slot.row_shape(slot.entry(received, name)))
-        for name, slot in exchange.row_slots.items()
-    }
-
-
-def unharmed(reply: Reply, exchange: Exchange) -> Reply:
-    """Return the reply; one of zeros if its numbers are not finite, or a weight leaps."""
-
-    def sane(name: str, values: Tensor) -> bool:
-        slot = exchange.slots.get(name)
-        adds = slot is not None and (slot.sends == "difference" or isinstance(slot.apply, Add))
-        limit = LEAP if adds else math.inf
-        return not values.numel() or float(values.abs().amax()) < limit  # which NaN is not
-
-    def countable(value: float | Tensor) -> bool:
-        return math.isfinite(value) if isinstance(value, float | int) else finite(value)
-
-    if all(starmap(sane, reply.rows.items())) and all(map(countable, reply.scalars.values())):
-        return reply
-    scalars = {name: torch.as_tensor(value) for name, value in reply.scalars.items()}
-    return Reply(
-        {name: torch.zeros_like(row) for name, row in reply.rows.items()},
-        {name: value.nan_to_num(0.0, 0.0, 0.0) for name, value in scalars.items()},
-    )
-
-
-def summary(replies: Sequence[Reply]) -> dict[str, float | Tensor]:
-    """Return what records show of all: examples, the steps of all, the mean of their losses."""
-
-    def of(name: str) -> list[float]:
-        return [float(reply.scalars.get(name, 0.0)) for reply in replies] or [0.0]
-
-    losses = of("loss")
-    return {
-        "examples": max(of("examples")), "steps": sum(of("steps")),
-        "loss": sum(losses) / len(losses),
-    }  # fmt: skip
 
 
 def together(federations: Sequence[Federation], model: Model | None = None) -> tuple[Exchange, ...]:

@@ -94,10 +94,10 @@ def check_sums(kind: Kind, method: Method, sites: int) -> None:
         return
     for exchange in method.exchanges:
         for slot in exchange.row_slots.values():
-            n = sum(slot.view is None or slot.view.has(k) for k in range(sites))
+            n = sites if slot.view is None else slot.view.size(sites)
             if n >= kind.quorum:
                 continue
-            left_out = slot.view is not None and slot.view.fold is not None
+            left_out = slot.view is not None and slot.view.folds != ()
             raise Incompatible(
                 f"{method.name}+masks",
                 f"masks hide a site's row in a sum of at least {kind.quorum}, and a sum of {n} of "
