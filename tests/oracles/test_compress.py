@@ -99,3 +99,22 @@ def test_rules_that_compare_each_coordinate_are_for_whole_rows(base: str) -> Non
     with pytest.raises(UnseenError, match="most of them would send 0"):
         method(f"{base}+compress")
     method(f"{base}+compress(share=1.0)")
+
+
+def test_the_share_is_rounded_up_to_whole_numbers_and_no_further() -> None:
+    """⌈h P / 100⌉ in whole numbers; the product of floats is above 7 for 0.07 · 100."""
+    for h in range(1, 101):
+        for P in (1, 99, 100, 1000, 10_000):
+            assert Code(h / 100).count_of(P) == -(-h * P // 100)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["fedbn+compress", "gperxan+compress", "fedavg+intercepts+compress",
+     "fedavg+compress+intercepts"],
+)  # fmt: skip
+def test_what_a_client_has_for_itself_is_no_update(expression: str) -> None:
+    """Memory of what was not sent is of steps; of values it would be sent again and again."""
+    with pytest.raises(UnseenError, match="for itself as a value|site's own is no update"):
+        method(expression)
+    method(expression.replace("compress", "compress(share=1)"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.core.optimiser import SGD
+from unseen.core.parts import innermost
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
@@ -21,6 +24,8 @@ from unseen.gradient.adversary import (
     random_rows,
     steps_of,
 )
+from unseen.gradient.feddyn import Dynamic
+from unseen.gradient.proximal import Proximal
 from unseen.models.generator import Referred, with_generator
 
 LR, RATE, ALPHA = 0.05, 0.2, 0.8
@@ -157,3 +162,16 @@ def test_a_net_without_a_linear_layer_is_refused() -> None:
     with pytest.raises(UnseenError, match="generates what enters the last linear layer"):
         method("fedadg").adapt(only(nn.Conv2d(1, 1, 1)))
     assert isinstance(method("fedadg").adapt(only(nn.Linear(2, 2))), Referred)
+
+
+@pytest.mark.parametrize("base", ["fedprox(mu=1.0)", "feddyn(alpha=0.3)"])
+def test_terms_of_the_parameters_are_not_weighed_by_alpha(base: str) -> None:
+    """α ℓ + ... + (μ/2) ‖w − x‖², the same whichever is named first."""
+    clients, added = federation(3), "fedadg(alone=0, noise=2, width=4, hidden=3, projection=4)"
+    recipe = replace(RECIPE, weights="uniform")
+    found = played(f"{base}+{added}", clients, 2, training=recipe).state.inbox["model"]
+    layers = method(f"{base}+{added}").exchanges[0].local
+    assert isinstance(innermost(layers).gradient, Proximal | Dynamic)
+    if base.startswith("fedprox"):
+        other = played(f"{added}+fedprox(mu=1.0)", clients, 2, training=recipe).state.inbox["model"]
+        assert torch.equal(found, other)

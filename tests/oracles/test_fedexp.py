@@ -120,3 +120,10 @@ def test_float32_rows() -> None:
     rows = literal.gradients(5, 5, size=20_011).astype(np.float32)
     eta, mean = step(rows.astype(float), [0.2] * 5, 1e-3)
     close(play(FedExP(), rows, dtype=torch.float32)[0], [eta * mean], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["exp", "qffl", "random-effects"])
+@pytest.mark.parametrize("base", ["fedbn", "gperxan"])
+def test_batchnorm_of_every_client_is_no_disagreement(base: str, rule: str) -> None:
+    with pytest.raises(UnseenError, match="is no disagreement between updates"):
+        method(f"{base}+{rule}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -186,6 +187,20 @@ def test_a_reply_that_is_not_finite_leaves_the_clients_control_as_it_was():
     assert set(outcomes[0].dropped) == {"site-b"}
     assert "scaffold.control" not in backend.memories.before("site-b", (1, 0))
     assert torch.isfinite(state.inbox["control"]).all()
+
+
+def test_a_client_that_takes_no_step_keeps_its_control():
+    """It has no gradient of the round to set it to."""
+    clients = quadratics((1.0, 2.0), (1.0, 2.0), (8, 3))
+    training = replace(recipe(ETA), batch_size=4, drop_last=True)
+    chosen, names = method("scaffold", training), sorted(clients)
+    model = Model(Point())
+    backend = InProcess(model, clients)
+    state, outcomes = play(chosen, start(chosen, model, names, 0), backend, names, 3)
+    assert outcomes[-1].table["steps"].tolist()[1] == 0 and not outcomes[-1].dropped
+    controls = [backend.memories.before(name, (3, 0))["scaffold.control"] for name in names]
+    assert not bool(controls[1].any()) and bool(controls[0].any())
+    assert torch.isfinite(state.inbox["model"]).all()
 
 
 def test_with_ga_the_control_is_that_of_the_weights_as_they_stand():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.alone import played
-from support.sites import federation
+from support.sites import federation, images
 
 from unseen import method
 from unseen.methods.swad import HELD, Valley
@@ -74,3 +74,17 @@ def test_the_mean_is_over_the_clients_held_out_losses() -> None:
 
 def test_sites_say_what_they_share() -> None:
     assert any("validation data" in share for share in method("fedavg+swad").shares)
+
+
+@pytest.mark.parametrize("base", ["fedbn", "fedavg+intercepts"])
+def test_what_is_measured_is_the_servers_model_and_no_clients_own(base: str) -> None:
+    clients = images(3)
+    run = played(f"{base}+swad", clients, 4, net="bn-cnn")
+    (scalar,) = (name for name in run.outcomes[0].table if name.startswith(HELD))
+    for r in range(4):
+        model = played(base, clients, r, net="bn-cnn").model
+        per_site = [
+            float(torch.nn.functional.cross_entropy(model(c.validation.x), c.validation.y))
+            for c in clients.values()
+        ]
+        assert run.outcomes[r].table[scalar].tolist() == pytest.approx(per_site, rel=1e-5)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unseen.core.schedule import ceil_share
 from unseen.errors import UnseenError
 from unseen.ranges import Checked, Range, log
 
@@ -37,7 +38,7 @@ class Code(Checked, named="compress"):
 
     def count_of(self, numbers: int) -> int:
         """Return k, of P numbers."""
-        return min(numbers, max(1, -int(-self.share * numbers // 1)))
+        return min(numbers, max(1, ceil_share(self.share, numbers)))
 
     def __call__(self, vector: Tensor) -> Tensor:
         """Return C(u) [P], of u [P]."""

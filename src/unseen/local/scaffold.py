@@ -84,14 +84,23 @@ class Controls(Wrapper):
         first = memory.get("optimiser.momentum")
         reply, memory = self.inner(model, inbox, client, memory, turn)
         if fresh is None:
-            A, B = accumulated(self.inner, int(reply.scalars["steps"]), turn)
-            moved = inbox["model"] - model.vector
-            fresh = moved / (rate(innermost(self.inner).training, turn) * A)
-            fresh += own - inbox[CONTROL]
-            if first is not None:
-                fresh -= first * (B / A)
+            fresh = self._mean_gradient(model, inbox, own, first, int(reply.scalars["steps"]), turn)
         rows = {**reply.rows, CONTROL: fresh - own, RENEWED: fresh - inbox[CONTROL]}
         return Reply(rows, reply.scalars), {**memory, OWN: fresh}
+
+    def _mean_gradient(
+        self, model: Model, inbox: Inbox, own: Tensor, first: Tensor | None, steps: int, turn: Turn
+    ) -> Tensor:
+        """Return c_i⁺ by option 2; c_i of a client that took no step."""
+        A, B = accumulated(self.inner, steps, turn)
+        if not A:
+            return own
+        moved = inbox["model"] - model.vector
+        fresh = moved / (rate(innermost(self.inner).training, turn) * A)
+        fresh += own - inbox[CONTROL]
+        if first is not None:
+            fresh -= first * (B / A)
+        return fresh
 
     def _gradient(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -173,6 +173,13 @@ class Reports(Wrapper):
         return Reply(reply.rows, {**reply.scalars, **scalars}), memory
 
 
+class ReportsReceived(Reports):
+    """Scalars of the model as the server sent it, without a client's own part of it."""
+
+    stackable = True
+    outermost = True
+
+
 def received_loss(model: Model, client: Client) -> dict[str, float]:
     """Return the received model's loss on the training split, in evaluation mode."""
     split = client.split("train")

@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from unseen.core import Elementwise, Method
-from unseen.core.parts import innermost
+from unseen.core.parts import innermost, layers
 from unseen.core.row_codes import Code
+from unseen.gradient.gperxan import OwnNorms
 from unseen.local.compress import Compressed
+from unseen.local.intercepts import OwnIntercepts
 from unseen.methods.base import alone, citing, incompatible, with_exchange
 from unseen.methods.options import options_from
 
@@ -42,6 +44,11 @@ def add_compress(method: Method, **options: Any) -> Method:
     code = Code(**options)
     if code.share < 1 and isinstance(innermost(slot.combine), Elementwise):
         why = "compares clients at each coordinate, where most of them would send 0."
+        raise incompatible(method, "compress", why, "Take +compress(share=1).")
+    own = (OwnNorms, OwnIntercepts)
+    if code.share < 1 and any(isinstance(part, own) for part in layers(exchange.local)):
+        why = "sends what each client has for itself as a value, and what is not sent of a value "
+        why += "would be added to the next one, where it is already."
         raise incompatible(method, "compress", why, "Take +compress(share=1).")
     slots = {**exchange.slots, "model": replace(slot, code=code)}
     changed = replace(exchange, local=Compressed(exchange.local, code), slots=slots)

@@ -6,8 +6,11 @@ from typing import Any
 
 from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient import Backprop
+from unseen.gradient import Backprop, Gradient
 from unseen.gradient.adversary import Adversarial, WithDiscriminator
+from unseen.gradient.feddyn import Dynamic
+from unseen.gradient.proximal import Proximal
+from unseen.local.scaffold import Controlled
 from unseen.local.train import FullGradient, Train
 from unseen.methods.base import (
     asking,
@@ -93,9 +96,18 @@ def add_fedadg(method: Method, *, noise: Count = 16, width: Count = 64, **option
 def aligned(
     method: Method, training: Training, noise: int, width: int, options: dict[str, Any]
 ) -> Method:
-    """Return the method with discriminators at its clients, and a generator in its network."""
+    """Return the method with discriminators at its clients, and a generator in its network.
+
+    Terms of the parameters alone, such as a proximal one, stay around: α weighs the loss.
+    """
     gradient = Adversarial(Backprop(training.loss), training, **options)
-    changed = with_gradient(method, gradient.around, SOURCE)
+
+    def inside(loss: Any) -> Gradient:
+        term = isinstance(loss, Proximal | Dynamic | Controlled)
+        around: Gradient = loss.around(inside(loss.inner)) if term else gradient.around(loss)
+        return around
+
+    changed = with_gradient(method, inside, SOURCE)
     changed = with_local(changed, lambda local: WithDiscriminator(local, gradient))
     changed = changed_further(changed, partial(with_generator, noise=noise, width=width))
     shares = (*changed.shares, "a generator of features, averaged with the model")

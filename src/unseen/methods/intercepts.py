@@ -72,6 +72,10 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
             "biases too.",
         )
 
+    if (code := exchange.slots["model"].code) is not None and code.share < 1:
+        why = "sends a part of each update, and a bias of a site's own is no update."
+        raise incompatible(method, "intercepts", why, "Take +compress(share=1).")
+
     def sized(whole: Method, model: Model, blueprint: Blueprint) -> Method:
         if method.sized is not None:
             whole = method.sized(whole, model, blueprint)

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from unseen.combine import Combine, Mean, RosterMean, Weighted, Weights
+from unseen.combine import Combine, Gram, Mean, RosterMean, Weighted, Weights
 from unseen.core import Method, Reference
+from unseen.core.parts import layers
 from unseen.errors import Incompatible
+from unseen.gradient.gperxan import OwnNorms
 from unseen.local.scaffold import CONTROL, RENEWED
 from unseen.methods.base import (
     citing,
@@ -68,6 +70,11 @@ def replace_rule(
         why = f"already decides how updates are combined, and so would {name}."
         remedy = f"Put {name} on a method that averages, as in fedavg+{name}."
         raise incompatible(method, name, why, remedy)
+    spread = issubclass(kind, Gram) and kind.spread
+    if spread and any(isinstance(p, OwnNorms) for p in layers(trained(method).local)):
+        why = "keeps BatchNorm at every client, which is no disagreement between updates, and "
+        why += f"{name} would take it for one."
+        raise incompatible(method, name, why, f"Take fedavg+{name}.")
     if any(field.name == "prior" for field in fields(kind)):  # type: ignore[arg-type]
         options = {**options, "prior": old}
     return citing(with_rule(method, kind(**options)), reference)

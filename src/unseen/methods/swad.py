@@ -8,8 +8,8 @@ from torch import Tensor
 
 from unseen.core import Client, Method, Model, RuleState, WithState
 from unseen.core.types import Table
-from unseen.local.train import Reports
-from unseen.methods.base import citing, with_local
+from unseen.local.train import ReportsReceived
+from unseen.methods.base import citing, trained, with_exchange
 from unseen.methods.mixed import averaged
 from unseen.methods.options import options_from
 from unseen.metrics.evaluation import forward
@@ -98,7 +98,9 @@ def add_swad(method: Method, **options: Any) -> Method:
     """
     shares = "the loss of the received model on its validation data"
     method = replace(method, shares=tuple(dict.fromkeys((*method.shares, shares))))
-    probed = with_local(method, lambda local: Reports(local, held_loss))
+    exchange = trained(method)
+    local = ReportsReceived(exchange.local, held_loss)
+    probed = with_exchange(method, replace(exchange, local=local))
     return citing(averaged(probed, Valley(**options), "swad", Valley.needs), "cha2021swad")
 
 
