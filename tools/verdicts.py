@@ -306,7 +306,7 @@ def verdict(
         agrees = (mean(found.values) > 0) == (claim == "more")
         return ("holds" if agrees else "opposite") + note
     width = found.half_width or 0.0
-    return f"not decided: alone it could have shown {shown(width)}{note}"
+    return f"not decided: significant alone from {shown(width)}{note}"
 
 
 def lines(page: Page, archive: Archive) -> list[str]:
@@ -366,8 +366,10 @@ def _rows(
 
 def _shown(metric: str) -> Callable[..., str]:
     def shown(value: float, sign: bool = False) -> str:
-        text = f"{scale_of(metric) * value:{'+' if sign else ''}z.{decimals(metric)}f}"
-        return text.replace("-", "−")
+        scaled, digits, plus = scale_of(metric) * value, decimals(metric), "+" if sign else ""
+        if value and not float(f"{scaled:.{digits}f}"):  # whose sign would be lost
+            digits += 1
+        return f"{scaled:{plus}z.{digits}f}".replace("-", "−")
 
     return shown
 

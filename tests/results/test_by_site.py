@@ -330,3 +330,38 @@ def test_over_data_sets_only_figures_of_one_unit_are_ranked_together() -> None:
     results = [across(several(dollars), "a", ["b"], 1) for dollars in (10.0, 0.001)]
     assert results[0].corrected == results[1].corrected
     assert [(found.sets, found.tested) for found in results] == [(7, 6), (7, 6)]
+
+
+def test_a_site_of_several_tasks_has_their_mean(tmp_path: Path) -> None:
+    """Each site's own model is tried at all others: three figures at each of four sites."""
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    results = study(path, methods=["fedavg"], seeds=2, holdout={"alone": True}).run(tmp_path / "o")
+    of: dict[str, list[list[float]]] = {site: [[], []] for site in "abcd"}
+    for job, _, target in results.jobs():
+        for record in target:
+            if record["round"] == max(r["round"] for r in target):
+                of[record["domain"]][job.seed].append(record["accuracy"])
+    (whole,) = figures([tmp_path / "o"], selection="last")
+    expected = {site: np.mean([np.mean(own) for own in seeds]) for site, seeds in of.items()}
+    assert whole.figures["fedavg"] == pytest.approx(expected)
+    assert {len(own) for seeds in of.values() for own in seeds} == {3} and whole.seeds == 2
+    growing = {"growing": ["a", "b", "c"], "target": ["d"], "first": 2}
+    study(path, methods=["fedavg"], holdout=growing).run(tmp_path / "growing")
+    with pytest.raises(UnseenError, match="are no repetitions"):
+        figures([tmp_path / "growing"])
+
+
+def test_other_rows_under_the_same_name_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    study(path, methods=["fedavg"]).run(tmp_path / "one")
+    write(path, rows("abcd", 20))
+    study(path, methods=["glm"]).run(tmp_path / "two")
+    with pytest.raises(UnseenError, match="name the same data set, .* run on other rows of it"):
+        figures([tmp_path / "one", tmp_path / "two"])
+
+
+def test_figures_that_are_best_at_1_are_not_compared(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    study(path, methods=["fedavg"], metrics=["loss", "calibration-slope"]).run(tmp_path / "one")
+    with pytest.raises(UnseenError, match="better neither high nor low"):
+        figures([tmp_path / "one"], "calibration-slope")

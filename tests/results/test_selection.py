@@ -294,7 +294,7 @@ def test_selected_reads_the_target_at_the_chosen_round() -> None:
             "worst accuracy@region": pytest.approx(0.6),
             "worst loss@region": pytest.approx(0.7),
         },
-        {"auroc": ("t",)},
+        {"auroc": ("t",)}, domains=("s", "t"),
     )  # fmt: skip
     assert selected(source, target[::-1], "source-validation", "accuracy") == found
 

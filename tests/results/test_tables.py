@@ -15,7 +15,7 @@ from rich.console import Console
 
 from unseen.errors import UnseenError
 from unseen.results.formats import LEGEND
-from unseen.results.selection import Selected
+from unseen.results.selection import Selected, beaten
 from unseen.results.table_of_runs import table
 from unseen.results.tables import Table
 
@@ -245,6 +245,44 @@ def test_where_a_constant_would_be_better_is_told_in_one_line() -> None:
     level = [replace(r, level={"rmse": (r.task,)} if r.method == "ppdg" else {}) for r in good]
     assert table(level, metric="rmse").notes[1] == "level with a constant: ppdg at a, b"
     assert not any("constant" in note for note in table(good, metric="rmse").notes)
+
+
+def test_all_targets_are_all_domains_of_all_tasks() -> None:
+    """Tasks of several targets: 3 of 6 are not all, and all 6 are."""
+    sites = {"a": ("a", "d"), "b": ("b", "e"), "c": ("c", "f")}
+
+    def runs(*worse: str) -> list[Selected]:
+        return [
+            Selected(
+                "fedavg", task, 0, 0, {"rmse": 1.0}, {},
+                {"rmse": tuple(site for site in own if site in worse)}, {}, own,
+            )
+            for task, own in sites.items()
+        ]  # fmt: skip
+
+    assert table(runs("a", "d", "b"), metric="rmse").notes[1] == (
+        "worse than a constant: fedavg at a, d (task a), b"
+    )
+    assert table(runs("a", "b", "c"), metric="rmse").notes[1].endswith("fedavg at a, b, c")
+    assert table(runs(*"abcdef"), metric="rmse").notes[1].endswith("fedavg at all 6 targets")
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"), [("calibration-slope", 1), ("calibration-intercept", 0)]
+)
+def test_what_is_best_at_a_value_has_no_winner(metric: str, best: int) -> None:
+    figures = {"good": (1.0, 1.0), "bad": (3.0, 0.2)}
+    runs = [
+        Selected(method, task, seed, 0, {metric: value})
+        for method, own in figures.items()
+        for task, value in zip("ab", own, strict=True)
+        for seed in (0, 1)
+    ]
+    made = table(runs, metric=metric, reference="good")
+    assert made.columns == ("a", "b", "average") and made.comparison is None
+    assert made.notes[0].endswith(f"over 2 seeds; best at {best}")
+    assert "**" not in made.to_markdown() and "<ins>" not in made.to_markdown()
+    assert beaten([{"domain": "a", metric: 0.0}], [{"domain": "a", metric: 0.9}]) == {}
 
 
 @pytest.mark.parametrize(

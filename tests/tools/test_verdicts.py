@@ -101,12 +101,12 @@ def test_wilcoxon_is_exact() -> None:
     ("sign", "claim", "p", "word"),
     [
         (1, "more", 0.049, "holds"),
-        (1, "more", 0.05, "not decided: alone it could have shown 0.215"),
+        (1, "more", 0.05, "not decided: significant alone from 0.215"),
         (-1, "more", 0.01, "opposite"),
         (-1, "less", 0.01, "holds"),
         (1, "less", 0.01, "opposite"),
         (1, "equal", 0.01, "opposite: they differ"),
-        (1, "equal", 0.9, "not decided: alone it could have shown 0.215"),
+        (1, "equal", 0.9, "not decided: significant alone from 0.215"),
         (1, "more", None, "cannot be decided with 3 {}s"),
     ],
 )

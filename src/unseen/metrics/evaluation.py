@@ -168,8 +168,9 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 #: Metrics in the unit of the labels or of pixels, which no two data sets need share.
 IN_UNITS = frozenset({"mae", "rmse", "hd95"})
-#: Metrics that are best at 1 and at 0: no rule selects by them.
-UNORDERED = frozenset({"calibration-slope", "calibration-intercept"})
+#: Metrics that are neither better high nor low, and what is best: no rule selects by them.
+BEST_AT: Mapping[str, int] = {"calibration-slope": 1, "calibration-intercept": 0}
+UNORDERED = frozenset(BEST_AT)
 #: Metrics of masks; the names that classes have too mean the same of pixels.
 OF_MASKS = frozenset({"loss", "accuracy", "dice", "iou", "hd95"})
 #: What is recorded of masks where nobody says otherwise.

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from unseen.errors import UnseenError, check_known
-from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES
+from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES, check_ordered
 from unseen.results.comparison import holm, wilcoxon
+from unseen.results.metric_name import MetricName
 from unseen.results.paired import detectable, equivalence, permuted
 from unseen.results.selection import less_is_better, select, value
 from unseen.results.statistics import interval, mean, quantile, ranks
@@ -138,19 +139,43 @@ def figures(
             the same data.
     """
     by_data: dict[tuple[str, str], list[Sites]] = defaultdict(list)
+    digests: dict[str, tuple[str, Path]] = {}
     for folder in folders:
         study = StudyFolder.open(folder)
         if study.problem:
             raise UnseenError(f"{folder} has no study.json that can be read ({study.problem}).")
         own = of_study(study, metric, selection)
-        by_data[str(study.settings["dataset"]), own.metric].append(own)
+        dataset = str(study.settings["dataset"])
+        _check_data(dataset, str(study.identity.get("data", "")), folder, digests)
+        by_data[dataset, own.metric].append(own)
     return tuple(map(joined, by_data.values()))
+
+
+def _check_data(dataset: str, data: str, folder: Path, found: dict[str, tuple[str, Path]]) -> None:
+    """Refuse two folders whose data sets are called alike and are not the same rows."""
+    if not data:  # records of old versions do not say
+        return
+    digest, first = found.setdefault(dataset, (data, folder))
+    if data != digest:
+        raise UnseenError(
+            f"{first} and {folder} name the same data set, {dataset}, and were run on other rows "
+            f"of it ({digest} and {data}).",
+            remedy="Compare runs on the same data.",
+        )
 
 
 def of_study(study: StudyFolder, metric: str | None = None, selection: str | None = None) -> Sites:
     """Return the figures of one study at the rounds that a rule selects; see `figures`."""
     name, rule = metric or study.metric, selection or study.settings["selection"]
-    by_seed: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    check_ordered(MetricName.parse(name).metric)
+    plan = study.settings.get("holdout")
+    if isinstance(plan, dict) and "growing" in plan:
+        raise UnseenError(
+            f"{study.path} trains on one source more in every task, at the same targets: its tasks "
+            "are no repetitions.",
+            remedy="Look at its table, or compare studies that leave sites out.",
+        )
+    by_seed: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     groups, judged = set(), set[str]()
     for job in study.jobs():
         if job.state != "done":
@@ -160,14 +185,15 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
         judged |= {name for record in (*job.constant, *job.target) for name in record}
         for record in job.target:
             if record["round"] == round_ and (figure := value(record, name)) is not None:
-                by_seed[job.job.method][record["domain"]][job.job.seed] = figure
+                at = by_seed[job.job.method][record["domain"]]
+                at.setdefault(job.job.seed, []).append(figure)
     if not by_seed:
         raise UnseenError(
             f"{study.path} has no finished job with {name} at a target.",
             remedy="Let the study run on, or name another --metric.",
         )
     means = {
-        method: {site: mean(list(seeds.values())) for site, seeds in sites.items()}
+        method: {site: mean([*map(mean, seeds.values())]) for site, seeds in sites.items()}
         for method, sites in by_seed.items()
     }
     seeds = min(len(own) for sites in by_seed.values() for own in sites.values())

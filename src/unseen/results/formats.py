@@ -283,8 +283,9 @@ def caption(metric: str, seeds: int, spread: str, lower: bool) -> str:
     over = f"mean {interval if spread == 'interval' else error} over {seeds} seeds"
     if seeds == 1:
         over = "one seed: no standard error, differences may be noise"
-    better = "lower" if lower else "higher"
-    return f"{metric}{UNITS[scale_of(metric)]}, {over}; {better} is better"
+    best = MetricName.parse(metric).best
+    better = f"{'lower' if lower else 'higher'} is better" if best is None else f"best at {best}"
+    return f"{metric}{UNITS[scale_of(metric)]}, {over}; {better}"
 
 
 def counted(number: int, unit: str) -> str:

@@ -63,6 +63,13 @@ class MetricName:
         return None if spread else RANGES.get(self.metric)
 
     @property
+    def best(self) -> int | None:
+        """The value that is best, of a metric that is neither better high nor low."""
+        from unseen.metrics.evaluation import BEST_AT
+
+        return None if {VARIANCE, ENTROPY} & {*self.words} else BEST_AT.get(self.metric)
+
+    @property
     def lower(self) -> bool:
         """Whether less of it is better."""
         from unseen.metrics.evaluation import LOWER

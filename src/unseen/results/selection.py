@@ -162,6 +162,7 @@ class Selected:
         worse: Metric -> target domains where an answer that looks at no input is better, as far as
             that is recorded.
         level: Metric -> target domains where such an answer has the same figure.
+        domains: The target domains that were evaluated.
     """
 
     method: str
@@ -172,6 +173,7 @@ class Selected:
     undefined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     worse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     level: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    domains: tuple[str, ...] = ()
 
 
 def no_selection(job: Job, metrics: Iterable[str]) -> Selected:
@@ -202,7 +204,9 @@ def selected(
     if not rows:
         raise UnseenError(f"{jobs.pop()}: the target has no record of round {best}, the chosen.")
     run = _reported(Selected(*jobs.pop(), best, {}), rows, {n: n for n in names(rows[0])})
-    return replace(run, worse=beaten(rows, constants), level=beaten(rows, constants, level=True))
+    worse, level = beaten(rows, constants), beaten(rows, constants, level=True)
+    domains = tuple(sorted({record["domain"] for record in rows}))
+    return replace(run, worse=worse, level=level, domains=domains)
 
 
 def _reported(run: Selected, records: Records, labels: Mapping[str, str]) -> Selected:
@@ -243,6 +247,8 @@ def beaten(rows: Records, constants: Records, level: bool = False) -> dict[str, 
     for record in rows:
         constant = figures.get(record["domain"], {})
         for name in (k for k in names(record) if k in record and "@" not in k):
+            if MetricName.parse(name).best is not None:
+                continue
             by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), name)
             ours, theirs = record[by], constant.get(by)
             if ours is None or theirs is None:

@@ -85,19 +85,24 @@ def table(
         values = [summary([x for x in xs if x is not None]) for xs in full if None not in xs]
         return Cell(tuple(values), len(full) - len(values), len(seeds), method not in refused)
 
+    ordered = MetricName.parse(metric).best is None
     lacking = _lacking(present, metric, tasks)
     counted = tuple(t for t in tasks if t not in lacking)
     parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (counted, mean)]
-    parts += [(counted, max if lower else min)] * (len(tasks) > 1)
-    columns = (*tasks, "average", *["worst"] * (len(tasks) > 1))
+    worst = ordered and len(tasks) > 1
+    if worst:
+        parts.append((counted, max if lower else min))
+    columns = (*tasks, "average", *["worst"] * worst)
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
     bad = 0.9 if lower else 0.1
     bad_end = partial(quantile, share=bad)
-    tail = tuple(cell(m, counted, bad_end) for m in methods if len(tasks) >= FEW)
+    tail = tuple(cell(m, counted, bad_end) for m in methods if ordered and len(tasks) >= FEW)
     notes = [caption(metric, len(seeds), spread, lower)]
     summaries = (*columns[len(tasks) :], *[f"{100 * bad:.0f}th percentile"] * bool(tail))
     if lacking:
-        over = either((*summaries, *(("rank", "p") if reference is not None else ())), "and")
+        over = either(
+            (*summaries, *(("rank", "p") if reference is not None and ordered else ())), "and"
+        )
         omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
         notes.append(
             f"{over} over the {len(counted)} of {len(tasks)} {unit}s "
@@ -107,7 +112,7 @@ def table(
     notes += _beaten(present, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
-    if reference is not None:
+    if reference is not None and ordered:
         values = {key: x for key, run in runs.items() if (x := run.metrics[metric]) is not None}
         verdict = bool(printed.tests)
         test = test or ("t" if verdict else "wilcoxon")
@@ -177,7 +182,8 @@ def _places(runs: Sequence[Selected], places: Sequence[Sequence[str]], seeds: in
             at = domain if single or run.task == domain else f"{domain} (task {run.task})"
             counts.setdefault(run.method, Counter())[at] += 1
     lines = []
-    targets = len({run.task for run in runs})
+    tried = {(run.task, domain) for run in runs for domain in run.domains}
+    targets = len(tried or {run.task for run in runs})
     for method, spots in counts.items():
         often = {at: f" ({n} of {seeds} seeds)" if n < seeds else "" for at, n in spots.items()}
         everywhere = len(often) == targets > 2 and not any(often.values())

@@ -8,6 +8,7 @@ from typing import TypeVar
 from unseen.results import formats
 from unseen.results.comparison import Comparison
 from unseen.results.formats import BEST, PLAIN, SECOND, Rows, decimals, scale_of
+from unseen.results.metric_name import MetricName
 from unseen.results.published_rows import Gap
 from unseen.results.selection import Selected, less_is_better
 from unseen.results.statistics import Cell, Ranking, mean, rank
@@ -105,7 +106,8 @@ class Table:
         complete = ((i, cell) for i, cell in enumerate(column) if cell.complete)
         values = {i: float(self.number_text(mean(cell.values))) for i, cell in complete}
         levels = sorted(set(values.values()), reverse=not self.lower)
-        names = dict(zip(levels, (BEST, SECOND), strict=False)) if len(values) > 1 else {}
+        ordered = len(values) > 1 and MetricName.parse(self.metric).best is None
+        names = dict(zip(levels, (BEST, SECOND), strict=False)) if ordered else {}
         return {i: names.get(x, PLAIN) for i, x in values.items()}
 
     def ranking(self, alpha: float = 0.05) -> Ranking:
