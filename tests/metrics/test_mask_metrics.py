@@ -223,3 +223,9 @@ def test_kinds() -> None:
     assert [kind_of(*x) for x in ((None, False), (2, False), (2, True))] == [
         "numbers", "classes", "masks",
     ]  # fmt: skip
+
+
+def test_masks_without_a_pixel_that_counts_have_no_accuracy() -> None:
+    outputs, y = drawn()
+    assert accuracy(outputs, torch.full_like(y, IGNORED)) is None
+    assert accuracy(outputs[:0], y[:0]) is None

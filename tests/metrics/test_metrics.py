@@ -268,3 +268,10 @@ def test_outputs_that_are_not_finite_name_the_client() -> None:
     evaluate = Evaluate("validation")
     with pytest.raises(UnseenError, match="client 'far' are not finite in round 3"):
         evaluate(model, {}, Client("far", None, split, 2), {}, TURN)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e300])
+def test_equal_predictions_have_no_correlation_whatever_their_rounding(value: float) -> None:
+    constant, y = torch.full((7, 1), value, dtype=torch.float64), torch.arange(7.0)
+    assert METRICS["pearson"](constant, y) is None
+    assert METRICS["pearson"](y[:, None], constant[:, 0]) is None

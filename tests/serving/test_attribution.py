@@ -11,9 +11,11 @@ from support.federations import table_study, trained, write_table
 from torch import Tensor
 
 from unseen.core.outputs import probabilities
+from unseen.core.survival import Intervals
 from unseen.errors import UnseenError
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.attribution import attribution
+from unseen.serving.event_times import Times
 
 
 def drawn(of_rows: Trained, rows: int, key: int) -> Tensor:
@@ -69,3 +71,16 @@ def test_a_mixture_with_trees_is_refused_since_its_shares_would_not_add_up(
     mixed = trained(study, tmp_path / "model", "stack(members=['glm', 'boost'])")
     ran = unseen("evaluate", mixed.folder, "--data", tmp_path / "visits.csv", "--gradients", "20")
     assert ran.code == 2 and "this one has trees" in ran.err and "--importance" in ran.err
+
+
+def test_shares_of_hazards_add_up_to_the_chance_of_an_event(of_rows: Trained) -> None:
+    """Not to the logit of the first interval."""
+    times = Times("days", "died", Intervals((1.0, 2.0, 3.0)))
+    w = torch.randn(of_rows.inputs.shape[0], 3, generator=torch.Generator().manual_seed(0))
+    x = drawn(of_rows, 1, 4)
+    table = attribution(
+        lambda rows: 0.3 * rows @ w, of_rows.inputs, {"a": x}, False, 200, times.answer
+    )
+    gain = float(times.answer(0.3 * x @ w) - times.answer(0.0 * x @ w))
+    assert abs(gain) > 0.01
+    assert sum(float(row[3]) for row in table.rows) == pytest.approx(gain, abs=1e-3)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from unseen.metrics.evaluation import METRICS
+from unseen.serving.evaluation.answer_curves import figures
 from unseen.serving.evaluation.breakdown import Answers, by_group
+from unseen.serving.event_times import Times
 from unseen.serving.policy import Policy
 
 
@@ -43,3 +46,16 @@ def test_a_subgroup_that_every_site_ranks_wrongly_is_ranked_wrongly(
     assert (level, float(cell)) == ("f", 0.0)
     assert int(rows) == sum(len(a.y) for a in answers.values())
     assert f"{metric}: mean over sites" in table.note
+
+
+def test_risk_sets_hold_the_rows_of_one_site() -> None:
+    """Both sites are ranked alike; pooled, the risks of one would dwarf those of the other."""
+    y = torch.tensor([[1.0, 1.0], [2.0, 1.0], [3.0, 0.0]])
+    answers = {"low": of([2.0, 1.0, 0.0], y), "high": of([52.0, 51.0, 50.0], y)}
+    policy = Policy(None, times=Times("days", "died", None))
+    table, _ = by_group(answers, "sex", ["loss"], policy)
+    alone = METRICS["loss"](answers["low"].outputs, y)
+    ((_, _, cell),) = table.rows
+    assert float(cell) == pytest.approx(alone, abs=1e-3) and "loss: mean over sites" in table.note
+    # Nor is there a curve of log-risks against times and events.
+    assert figures(answers, policy) == []

@@ -17,6 +17,9 @@ from support.federations import SITES, write_photos, write_table
 
 from unseen.datasets import load
 from unseen.serving.directory import Trained
+from unseen.serving.evaluate import beaten
+from unseen.serving.evaluation.breakdown import Answers
+from unseen.serving.policy import policy_of
 from unseen.serving.predict import predict
 
 HEAD = "age,dose,drug"
@@ -274,3 +277,11 @@ def test_a_model_of_classes_that_the_most_frequent_class_beats(
     share = max(sum(c[1] == "north" and c[at] == k for c in lines) for k in turned) / 24
     assert line.startswith("worse than a constant in accuracy: north (")
     assert line.endswith(f"its most frequent class: {100 * share:.1f})")
+
+
+def test_a_threshold_counts_where_a_constant_is_compared(of_rows: Trained) -> None:
+    """One that never answers yes is as good as always answering no."""
+    outputs, y = torch.tensor([[0.0, 1.0]] * 3), torch.tensor([0, 0, 1])
+    answers = {"north": Answers(outputs, y, {})}
+    assert "north (33.3" in beaten(of_rows, ["accuracy"], answers, policy_of(of_rows))
+    assert beaten(of_rows, ["accuracy"], answers, policy_of(of_rows, "0.99")) == ""

@@ -19,7 +19,7 @@ from unseen.datasets import DataSet, Domain, check
 from unseen.results.records import CONSTANT, Job, read_lines
 from unseen.spec.holdout import Task
 from unseen.study import Study
-from unseen.study.constant_answer import constants
+from unseen.study.constant_answer import _of_classes, constants
 from unseen.study.prepare import Prepared, prepare
 
 TASK = Task("south", ("east", "north"), ("south",))
@@ -107,3 +107,12 @@ def test_survival_of_an_interval_that_no_source_survived_has_no_loss() -> None:
     prepared: Any = SimpleNamespace(prior=prior, times=2, classes=None, targets={"t": client})
     (record,) = constants(prepared, ["loss"])
     assert record["loss"] is None
+
+
+def test_a_class_that_no_source_has_leaves_no_logarithm() -> None:
+    """Neither under the one name nor under the other."""
+    figures = _of_classes(
+        None, torch.tensor([1.0, 0.0]), torch.tensor([0, 0, 1]), ("loss", "log-loss", "brier")
+    )
+    assert figures["loss"] is None and figures["log-loss"] is None
+    assert figures["brier"] == pytest.approx(1 / 3)

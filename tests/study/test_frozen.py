@@ -15,6 +15,7 @@ from torch import nn
 from unseen.core.turn import keyed
 from unseen.datasets.image_files import cache
 from unseen.errors import UnseenError
+from unseen.images.augment import build as build_augment
 from unseen.models import build
 from unseen.models.stages import cut
 from unseen.results.study_folder import StudyFolder
@@ -332,3 +333,15 @@ def test_a_digest_holds_plain_values_alone() -> None:
             self.scale, self.other, self.names = scale, object(), [object()]
 
     assert frozen.form_of(Layer(1.0)) == frozen.form_of(Layer(1.0)) != frozen.form_of(Layer(50.0))
+
+
+def test_views_are_drawn_alike_however_many_images_pass_at_a_time() -> None:
+    """A processor passes four at a time, a GPU 128."""
+    trunk = nn.Identity()
+    augment = build_augment("flip")
+    work = frozen.Work(trunk, "cpu", augment, "view 0")  # type: ignore[arg-type]
+    images = torch.randint(256, (19, 3, SIDE, SIDE), generator=keyed("x"), dtype=torch.uint8)
+    parts = [work(images[k : k + frozen.FEW], k) for k in range(0, 19, frozen.FEW)]
+    assert torch.equal(work(images, 0), torch.cat(parts))
+    assert torch.equal(torch.cat([work(images[:8], 0), work(images[8:], 8)]), torch.cat(parts))
+    assert not torch.equal(work(images, 0), images.float() / 255)

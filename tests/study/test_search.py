@@ -176,12 +176,22 @@ def test_what_is_clearly_worse_over_sites_stops_and_cannot_win():
     tune = Tune(space={"a": "uniform(0, 1)"}, sampler="random")
     sampler = Sampler(tune, {"a": uniform(0, 1)}, "test", lower=False)
     good = [0.8, 0.7, 0.9, 0.85, 0.75, 0.8]
-    sampler.knows({"a": 0.5}, good, float(np.mean(good)))
+    sampler.knows({"a": 0.5}, dict(enumerate(good)), float(np.mean(good)))
     ticket, _ = sampler.ask()
     # Behind at six of six sites: Wilcoxon's one-sided p is 2⁻⁶.
-    assert sampler.worse(ticket, [x - 0.1 for x in good])
+    assert sampler.worse(ticket, {k: x - 0.1 for k, x in enumerate(good)})
     ahead, _ = sampler.ask()
-    assert not sampler.worse(ahead, [x + 0.1 for x in good])
+    assert not sampler.worse(ahead, {k: x + 0.1 for k, x in enumerate(good)})
+
+
+def test_a_site_without_a_figure_shifts_no_other():
+    """Ahead at every site that has one, in figures that differ much by site."""
+    tune = Tune(space={"a": "uniform(0, 1)"}, sampler="random")
+    sampler = Sampler(tune, {"a": uniform(0, 1)}, "test", lower=False)
+    good = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8][::-1]
+    sampler.knows({"a": 0.5}, dict(enumerate(good)), float(np.mean(good)))
+    ticket, _ = sampler.ask()
+    assert not sampler.worse(ticket, {k: x + 0.01 for k, x in enumerate(good) if k})
 
 
 @pytest.mark.filterwarnings("error")
@@ -192,9 +202,9 @@ def test_what_diverges_is_tried_less_and_less():
         ticket, values = sampler.ask()
         drawn.append(values["a"])
         if values["a"] > 0.3:
-            sampler.tell(ticket, [], None)
+            sampler.tell(ticket, {}, None)
         else:
-            sampler.tell(ticket, [0.5], 0.5)
+            sampler.tell(ticket, {0: 0.5}, 0.5)
     # Drawn evenly, 70 % of them would diverge.
     assert np.mean(np.array(drawn[20:]) > 0.3) < 0.35
 
@@ -203,7 +213,7 @@ def test_what_diverges_is_tried_less_and_less():
 def test_values_may_be_lists(kind):
     tune = Tune(space={"model": "mlp(widths=one([8], [8, 8]))"}, sampler=kind)
     sampler = Sampler(tune, {"model.widths": one([8], [8, 8])}, "test", lower=False)
-    sampler.knows({"model.widths": [8]}, [0.5], 0.5)
+    sampler.knows({"model.widths": [8]}, {0: 0.5}, 0.5)
     drawn = [sampler.ask()[1]["model.widths"] for _ in range(2)]
     assert drawn == [[8], [8, 8]] if kind == "grid" else set(map(len, drawn)) <= {1, 2}
 

@@ -61,15 +61,18 @@ def loss(outputs: Tensor, y: Tensor) -> float:
     return float(mean(outputs.double(), y.double() if y.is_floating_point() else y))
 
 
-def accuracy(outputs: Tensor, y: Tensor) -> float:
+def accuracy(outputs: Tensor, y: Tensor) -> float | None:
     """Return the share of examples whose class is predicted; of masks, the share of pixels.
+
+    None where nothing counts: no example, or no pixel that has a class.
 
     Example:
         >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
         0.5
     """
     counted = y != IGNORED
-    return float((predicted(outputs) == y)[counted].double().mean())
+    right = (predicted(outputs) == y)[counted]
+    return float(right.double().mean()) if len(right) else None
 
 
 def auroc(outputs: Tensor, y: Tensor) -> float | None:

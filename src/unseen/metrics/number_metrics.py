@@ -8,7 +8,7 @@ from torch import Tensor
 
 def pearson(outputs: Tensor, y: Tensor) -> float | None:
     """Return the correlation of predictions and targets; None where either is constant."""
-    if len(y) < 2:
+    if len(y) < 2 or any(bool((each == each[0]).all()) for each in (outputs.squeeze(-1), y)):
         return None
     pair = torch.stack([outputs.squeeze(-1).double(), y.double()])
     value = float(torch.corrcoef(pair)[0, 1])

@@ -10,6 +10,8 @@ from unseen.results.statistics import mean, standard_error
 
 #: Up to so many differences all signs are permuted; of more, this many draws are taken.
 EXACT, DRAWS = 16, 99_999
+#: Numbers of drawn signs that are multiplied at a time.
+AT_A_TIME = 2**23
 #: Half the width of what counts as no difference, in the metric's unit.
 MARGIN = 0.005
 #: The level of one test alone, and how often an effect is to be shown at it.
@@ -33,8 +35,9 @@ def permuted(differences: Sequence[float]) -> float:
         signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
         return float(np.mean(np.abs(signs @ d) >= total))
     draws = np.random.default_rng(0).integers(0, 2, (DRAWS, n), dtype=np.int8)
-    far = np.abs((1.0 - 2.0 * draws) @ d) >= total
-    return float((1 + far.sum()) / (1 + DRAWS))
+    parts = np.array_split(draws, 1 + draws.size // AT_A_TIME)  # eight times as large as numbers
+    far = sum(int((np.abs((1.0 - 2.0 * part) @ d) >= total).sum()) for part in parts)
+    return (1 + far) / (1 + DRAWS)
 
 
 def equivalence(differences: Sequence[float], margin: float = MARGIN) -> float | None:

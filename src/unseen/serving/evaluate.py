@@ -18,7 +18,7 @@ from unseen.metrics.class_metrics import looked_for
 from unseen.metrics.evaluation import accuracy, check_metric, fitting
 from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.directory import Trained
-from unseen.serving.evaluation.attribution import attribution, check_gradients
+from unseen.serving.evaluation.attribution import attribution, check_gradients, first_column
 from unseen.serving.evaluation.breakdown import (
     Answers,
     Breakdown,
@@ -184,7 +184,8 @@ def evaluate(
         "unseen.serving", "evaluation.jinja",
         spec=trained.spec, about=looked_for(names, classes), metrics=" ".join(names),
         roles=[site.role for site in sites],
-        lines=[*data.lines(), *policy.notes(raw=False)], below=beaten(trained, names, answers),
+        lines=[*data.lines(), *policy.notes(raw=False)],
+        below=beaten(trained, names, answers, policy),
         runtime=runtime, difference=difference,
     )  # fmt: skip
     tables = tuple(_tables(sites, answers, names, request.groups, policy, detail)) if sites else ()
@@ -201,8 +202,9 @@ def evaluate(
         tables = (*tables, more)
     if gradients and sites:
         cells = {name: torch.cat(inputs[name]).to(trained.model.device) for name in answers}
+        answer = trained.times.answer if trained.times is not None else first_column
         by_column = attribution(
-            trained.answered, trained.inputs, cells, classes is not None, gradients
+            trained.answered, trained.inputs, cells, classes is not None, gradients, answer
         )
         tables = (*tables, by_column)
     return Evaluation(sites, tuple(data.faults), tuple(notes.splitlines()), answers, policy, tables)
@@ -240,13 +242,16 @@ def _tables(
         yield answered_table(answers, policy)
 
 
-def beaten(trained: Trained, metrics: Sequence[str], answers: Mapping[str, Answers]) -> str:
+def beaten(
+    trained: Trained, metrics: Sequence[str], answers: Mapping[str, Answers], policy: Policy
+) -> str:
     """Return the domains at which a constant answer is better, as a line; "" for none.
 
     Args:
         trained: The model.
         metrics: Names of the metrics that are shown.
         answers: Domain -> its answers.
+        policy: How outputs become answers.
 
     Note:
         The constant is the mean of the training labels, judged by rmse. A model of classes does not
@@ -270,7 +275,8 @@ def beaten(trained: Trained, metrics: Sequence[str], answers: Mapping[str, Answe
         ):
             counts = torch.bincount(y, minlength=len(classes))
             best = int(counts.argmax())
-            ours, theirs = accuracy(outputs.double(), y), int(counts[best]) / len(y)
+            ours = accuracy(policy.decided(outputs.double()), y) or 0.0
+            theirs = int(counts[best]) / len(y)
             if ours < theirs:
                 what = f"{classes[best]!r}, its most frequent class"
                 below.append(f"{name} ({100 * ours:.1f}; always {what}: {100 * theirs:.1f})")

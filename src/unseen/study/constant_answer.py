@@ -41,8 +41,8 @@ def _of_numbers(prepared: Prepared, mean: Tensor, y: Tensor, _: Sequence[str]) -
 def _of_classes(_: Prepared, shares: Tensor, y: Tensor, metrics: Sequence[str]) -> Record:
     outputs = _log(shares).expand(len(y), -1)
     figures = {metric: METRICS[metric](outputs, y) for metric in metrics}
-    if "loss" in figures and bool((shares[y] == 0).any()):
-        figures["loss"] = None
+    if bool((shares[y] == 0).any()):  # of which the logarithm has no end
+        figures |= dict.fromkeys({"loss", "log-loss"} & figures.keys())
     return figures
 
 

@@ -32,6 +32,8 @@ from unseen.spec.study import StudySpec
 TRUNK = "trunk/"
 #: Raised when features are computed otherwise, so that no old ones are taken for new ones.
 VERSION = 2
+#: Changes with how views are drawn.
+VIEWS = 2
 #: Images per pass of one thread, whose maps stay in the processor's cache, and of a GPU.
 FEW, MANY = 4, 128
 REMEDY = (
@@ -165,7 +167,9 @@ class Work:
     def __call__(self, images: Tensor, start: int) -> Tensor:
         x = images.float() / 255 if images.dtype == torch.uint8 else images
         if self.augment is not None:
-            x = self.augment(x, keyed(f"{self.name}/{start}"))
+            # In pieces of one size, whatever passes at a time on this device.
+            draws = ((k, keyed(f"{self.name}/{start + k}")) for k in range(0, len(x), FEW))
+            x = torch.cat([self.augment(x[k : k + FEW], generator) for k, generator in draws])
         x = x.to(self.device).contiguous(memory_format=torch.channels_last)
         features: Tensor = self.trunk(x)
         return features
@@ -224,7 +228,7 @@ def features_of(
 ) -> tuple[Tensor, str]:
     """Return a domain's features [N, ...], computed if they are not on disk, and their digest."""
     name = f"{work.name}/{domain.name}" if work.name else ""
-    content = json.dumps([work.trunk.digest, digest, name])
+    content = json.dumps([work.trunk.digest, digest, name, *([VIEWS] if name else [])])
     key, n = hashlib.sha256(content.encode()).hexdigest()[:24], len(domain.x)
     what = f"features of {n:,} images of {domain.name!r}"
     entry = cache.Entry(

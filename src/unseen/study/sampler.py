@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ class Sampler:
 
     def __init__(self, tune: Tune, ranges: Mapping[str, Search], name: str, lower: bool) -> None:
         optuna = needed()
-        self.ranges, self.reported = ranges, dict[int, int]()
+        self.ranges, self.reported = ranges, dict[int, set[int]]()
         seed = int.from_bytes(hashlib.sha256(f"{tune.seed}/{name}".encode()).digest()[:4], "big")
         samplers = optuna.samplers
         kind = samplers.TPESampler if tune.sampler == "tpe" else samplers.RandomSampler
@@ -56,12 +56,12 @@ class Sampler:
         trial = self.study.ask(self.distributions)
         return trial, {name: plain(value) for name, value in trial.params.items()}
 
-    def knows(self, values: Mapping[str, Any], figures: Sequence[float], value: float) -> None:
+    def knows(self, values: Mapping[str, Any], figures: Mapping[int, float], value: float) -> None:
         """Tell the sampler of a trial that it did not ask for, if it could have.
 
         Args:
             values: Name of a range -> value.
-            figures: One for each site.
+            figures: A site's place -> its figure.
             value: Their mean.
         """
         from optuna.trial import create_trial
@@ -70,32 +70,32 @@ class Sampler:
             inside(self.ranges[name], own) for name, own in values.items()
         )
         if reached:
-            steps = dict(enumerate(figures))
             self.study.add_trial(
                 create_trial(
                     params=dict(values), distributions=self.distributions, value=value,
-                    intermediate_values=steps,
+                    intermediate_values=dict(figures),
                 )
             )  # fmt: skip
 
-    def worse(self, trial: Trial, figures: Sequence[float]) -> bool:
-        """Return whether a trial may stop after these sites."""
+    def worse(self, trial: Trial, figures: Mapping[int, float]) -> bool:
+        """Return whether a trial may stop after these sites; each is compared with itself."""
         self.report(trial, figures)
         return trial.should_prune()
 
-    def report(self, trial: Trial, figures: Sequence[float]) -> None:
+    def report(self, trial: Trial, figures: Mapping[int, float]) -> None:
         """Tell the sampler the figures that it does not know yet."""
-        before = self.reported.get(trial.number, 0)
-        for step, figure in enumerate(figures[before:], before):
-            trial.report(figure, step)
-        self.reported[trial.number] = len(figures)
+        known = self.reported.setdefault(trial.number, set())
+        for step, figure in sorted(figures.items()):
+            if step not in known:
+                trial.report(figure, step)
+        known |= figures.keys()
 
-    def tell(self, trial: Trial, figures: Sequence[float], value: float | None) -> None:
+    def tell(self, trial: Trial, figures: Mapping[int, float], value: float | None) -> None:
         """Tell the sampler what became of a trial.
 
         Args:
             trial: The trial.
-            figures: One for each site.
+            figures: A site's place -> its figure.
             value: Their mean; None for one that diverged or was pruned, which is worse than all
                 that came to their end. Of a trial that failed a sampler would learn nothing, and
                 go on to try what diverges.

@@ -146,14 +146,20 @@ class Search:
 
     def worse(self, ticket: Any, figures: Mapping[str, float]) -> bool:
         """Return whether a trial is worse than the best at the sites seen."""
-        return self.sampler is not None and self.sampler.worse(ticket, list(figures.values()))
+        return self.sampler is not None and self.sampler.worse(ticket, self.by_step(figures))
+
+    def by_step(self, figures: Mapping[str, float]) -> dict[int, float]:
+        """Return each site's place among all that are judged -> its figure, if it has one."""
+        tasks = [task for part in self.rungs for task in part]
+        sites = [site for task in tasks for site in task.targets or task.sources]
+        return {sites.index(site): figure for site, figure in figures.items()}
 
     def tell(self, attempt: Attempt) -> None:
         """Tell the sampler how a trial ended."""
         record, sampler = attempt.record, self.sampler
         if sampler is None:
             return
-        figures = list(record.sites.values())
+        figures = self.by_step(record.sites)
         if attempt.ticket is not None:
             sampler.tell(attempt.ticket, figures, record.value)
         elif record.value is not None and (own := self.own()) is not None:

@@ -18,13 +18,15 @@ PERFECT = Line("as predicted", (0.0, 1.0), (0.0, 1.0), colour=INK, kind="dotted"
 
 
 def figures(answers: Mapping[str, Answers], policy: Policy) -> list[Figure]:
-    """Return the figures of a model's answers.
+    """Return the figures of a model's answers; none of times until an event.
 
     Args:
         answers: Site -> its answers.
         policy: How outputs become answers.
     """
     classes = policy.classes
+    if policy.times is not None:
+        return []
     if classes is None:
         return [_numbers(answers)]
     p = {n: probabilities(a.outputs.double()).numpy() for n, a in answers.items()}

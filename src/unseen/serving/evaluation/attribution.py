@@ -26,21 +26,28 @@ def check_gradients(network: nn.Module) -> None:
         )
 
 
+def first_column(outputs: Tensor) -> Tensor:
+    """Return a number's outputs [N, 1] as [N]."""
+    return outputs[:, 0]
+
+
 def attribution(
     answered: Callable[[Tensor], Tensor],
     inputs: Inputs,
     sites: Mapping[str, Tensor],
     classes: bool,
     steps: int,
+    number: Callable[[Tensor], Tensor] = first_column,
 ) -> Breakdown:
     r"""Return each column's mean share in the answers, by integrated gradients, largest first.
 
         a_f(x) = (x_f − b_f) ∫₀¹ ∂F(b + t (x − b)) / ∂x_f dt
         A_c = (1/K) Σ_k (1/n_k) Σ_n |Σ_{f of c} a_f(x_kn)|
 
-    F: the logarithm of the probability of the class that the model answers with, or its number or
-    log-risk; b = 0: a row at the sources' means, of no category. The shares of one row add up to
-    F(x) − F(b), so that A_c is in units of F.
+    F: the logarithm of the probability of the class that the model answers with, or its number,
+    log-risk or probability of an event before the last interval's end; b = 0: a row at the
+    sources' means, of no category. The shares of one row add up to F(x) − F(b), so that A_c is in
+    units of F.
 
     Args:
         answered: The model: inputs [N, F] -> outputs [N, C], with gradients.
@@ -48,6 +55,7 @@ def attribution(
         sites: Site -> its inputs [N, F].
         classes: Whether outputs are of classes.
         steps: Points at which the integral is evaluated, by Gauss and Legendre.
+        number: Outputs [N, C] of other labels than classes -> what is answered [N].
 
     Raises:
         UnseenError: The model takes images; or captum is missing.
@@ -62,7 +70,7 @@ def attribution(
     def value(x: Tensor, answer: Tensor) -> Tensor:
         outputs = answered(x)
         if not classes:
-            return outputs[:, 0]
+            return number(outputs)
         return probabilities(outputs).log().gather(1, answer[:, None])[:, 0]
 
     integrated, means, signed = attr.IntegratedGradients(value), [], []

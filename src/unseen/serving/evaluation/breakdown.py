@@ -167,7 +167,10 @@ def by_group(
     outputs = torch.cat([a.outputs for a in answers.values()])
     y = torch.cat([a.y for a in answers.values()])
     units = codes([(site, unit) for site, a in answers.items() for unit in a.units])
-    pairs = [m for m in metrics if m in OF_PAIRS] if len(answers) > 1 else []
+    # Cox's loss sets each event against all who are still at risk.
+    risks = policy.times is not None and policy.times.intervals is None
+    of_pairs = OF_PAIRS | {"loss"} if risks else OF_PAIRS
+    pairs = [m for m in metrics if m in of_pairs] if len(answers) > 1 else []
     rows, values = [], dict[str, dict[str, Measured]]()
     for level in levels:
         mask = torch.tensor([cell == level for cell in cells])
