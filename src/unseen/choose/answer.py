@@ -298,5 +298,7 @@ def changes(trials: Trials, recipe: str, best: str) -> list[str]:
         sentences.append(
             f"More rows: {part:.0%} of the spread between sites is what few rows at the sites "
             "leave to chance; the rest is that sites differ."
+            if part < 0.995
+            else "More rows: few rows at the sites explain all of the spread seen between them."
         )
     return sentences

@@ -8,7 +8,7 @@ from typing import Any
 from unseen.choose.answer import Choice, Row
 from unseen.choose.constant import Constant, constant_text
 from unseen.choose.expectation import LEVEL
-from unseen.choose.texts import figure_text
+from unseen.choose.texts import chance_text, figure_text
 from unseen.choose.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
 from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
@@ -32,7 +32,9 @@ def paragraph(choice: Choice) -> str:
         f"{' and '.join(ends)}, judged by {expected.sites} sites that the model had not seen."
     ]
     names = {CONSTANT: "a constant answer"}
-    chances = [f"than {names.get(n, n)} with {chance:.0%}" for n, chance in row.against.items()]
+    chances = [
+        f"than {names.get(n, n)} with {chance_text(chance)}" for n, chance in row.against.items()
+    ]
     parts = [", ".join(chances[:-1]), *chances[-1:]]
     better = [f"It is better there {' and '.join(filter(None, parts))} chance."] if chances else []
     content = choice.to_json()
@@ -129,7 +131,7 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
         alone=ALONE, constant=CONSTANT, level=f"{LEVEL:.0%}", mark=mark, p=p, size=size,
         server=server, seconds=lambda row: "" if row.recipe == CONSTANT else f"{row.seconds:.1f}",
         figure=lambda number: figure_text(number, choice.metric),
-        percent=lambda chance: "" if chance is None else f"{chance:.0%}",
+        percent=lambda chance: "" if chance is None else chance_text(chance),
         sites=choice.procedure.sites, rates=", ".join(f"{factor:g}" for factor in factors),
         pooled=POOLED if any(row.recipe == POOLED for row in choice.rows) else "",
         groups_shown="" if alone else groups,

@@ -20,3 +20,14 @@ def figure_text(number: float, metric: str, gap: bool = False) -> str:
     scale = scale_of(metric)
     text = f"{scale * number:.{decimals(metric)}f}"
     return f"{text} points" if gap and scale == 100 else text
+
+
+def chance_text(chance: float) -> str:
+    """Return a chance in whole percent, of which none is certain.
+
+    Example:
+        >>> chance_text(0.613), chance_text(0.9971), chance_text(0.001)
+        ('61%', '>99%', '<1%')
+    """
+    text = f"{chance:.0%}"
+    return {"100%": ">99%", "0%": "<1%"}.get(text, text)
