@@ -365,3 +365,15 @@ def test_figures_that_are_best_at_1_are_not_compared(tmp_path: Path) -> None:
     study(path, methods=["fedavg"], metrics=["loss", "calibration-slope"]).run(tmp_path / "one")
     with pytest.raises(UnseenError, match="better neither high nor low"):
         figures([tmp_path / "one"], "calibration-slope")
+
+
+def test_studies_that_leave_out_other_groups_are_not_joined(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    study(path, methods=["fedavg"], holdout={"groups": 2}).run(tmp_path / "one")
+    study(path, methods=["glm"]).run(tmp_path / "two")
+    with pytest.raises(UnseenError, match="leave sites out in other groups, a, c and a, so that"):
+        figures([tmp_path / "one", tmp_path / "two"])
+    # A study that has not finished has some of the groups.
+    study(path, methods=["glm"], targets=["a"], holdout={"groups": 2}).run(tmp_path / "part")
+    (whole,) = figures([tmp_path / "one", tmp_path / "part"])
+    assert set(whole.figures["glm"]) == {"a", "c"}

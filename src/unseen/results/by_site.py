@@ -17,6 +17,7 @@ import numpy as np
 
 from unseen.errors import UnseenError, check_known
 from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES, check_ordered
+from unseen.results.comparable import check_data, check_plans
 from unseen.results.comparison import holm, wilcoxon
 from unseen.results.metric_name import MetricName
 from unseen.results.paired import detectable, equivalence, permuted
@@ -146,22 +147,9 @@ def figures(
             raise UnseenError(f"{folder} has no study.json that can be read ({study.problem}).")
         own = of_study(study, metric, selection)
         dataset = str(study.settings["dataset"])
-        _check_data(dataset, str(study.identity.get("data", "")), folder, digests)
+        check_data(dataset, str(study.identity.get("data", "")), folder, digests)
         by_data[dataset, own.metric].append(own)
     return tuple(map(joined, by_data.values()))
-
-
-def _check_data(dataset: str, data: str, folder: Path, found: dict[str, tuple[str, Path]]) -> None:
-    """Refuse two folders whose data sets are called alike and are not the same rows."""
-    if not data:  # records of old versions do not say
-        return
-    digest, first = found.setdefault(dataset, (data, folder))
-    if data != digest:
-        raise UnseenError(
-            f"{first} and {folder} name the same data set, {dataset}, and were run on other rows "
-            f"of it ({digest} and {data}).",
-            remedy="Compare runs on the same data.",
-        )
 
 
 def of_study(study: StudyFolder, metric: str | None = None, selection: str | None = None) -> Sites:
@@ -228,6 +216,7 @@ def joined(parts: Sequence[Sites]) -> Sites:
             f"two of these folders hold {twice[0]} on {parts[0].name}.",
             remedy="Compare folders whose methods differ.",
         )
+    check_plans([(part.lines[0], part.groups) for part in parts if part.lines])
     whole = {method: own for part in parts for method, own in part.figures.items()}
     lines = tuple(line for part in parts for line in part.lines)
     groups = frozenset().union(*(part.groups for part in parts))
