@@ -9,11 +9,11 @@ from unseen.errors import UnseenError
 Groups = frozenset[frozenset[str]]
 
 
-def check_data(dataset: str, data: str, folder: Path, found: dict[str, tuple[str, Path]]) -> None:
+def check_data(dataset: str, data: str, folder: Path, seen: dict[str, tuple[str, Path]]) -> None:
     """Refuse two folders whose data sets are called alike and are not the same rows."""
     if not data:  # records of old versions do not say
         return
-    digest, first = found.setdefault(dataset, (data, folder))
+    digest, first = seen.setdefault(dataset, (data, folder))
     if data != digest:
         raise UnseenError(
             f"{first} and {folder} name the same data set, {dataset}, and were run on other rows "

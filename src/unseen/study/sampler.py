@@ -84,11 +84,11 @@ class Sampler:
 
     def report(self, trial: Trial, figures: Mapping[int, float]) -> None:
         """Tell the sampler the figures that it does not know yet."""
-        known = self.reported.setdefault(trial.number, set())
+        steps = self.reported.setdefault(trial.number, set())
         for step, figure in sorted(figures.items()):
-            if step not in known:
+            if step not in steps:
                 trial.report(figure, step)
-        known |= figures.keys()
+        steps |= figures.keys()
 
     def tell(self, trial: Trial, figures: Mapping[int, float], value: float | None) -> None:
         """Tell the sampler what became of a trial.
