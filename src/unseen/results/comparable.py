@@ -9,11 +9,18 @@ from unseen.errors import UnseenError
 Groups = frozenset[frozenset[str]]
 
 
-def check_data(dataset: str, data: str, folder: Path, seen: dict[str, tuple[str, Path]]) -> None:
-    """Refuse two folders whose data sets are called alike and are not the same rows."""
+def check_data(dataset: str, data: str, folder: Path, digests: dict[str, tuple[str, Path]]) -> None:
+    """Refuse two folders whose data sets are called alike and are not the same rows.
+
+    Args:
+        dataset: What the folder's data set is called.
+        data: Its digest.
+        folder: The folder.
+        digests: Data set -> the digest and the folder that came first; it is filled.
+    """
     if not data:  # records of old versions do not say
         return
-    digest, first = seen.setdefault(dataset, (data, folder))
+    digest, first = digests.setdefault(dataset, (data, folder))
     if data != digest:
         raise UnseenError(
             f"{first} and {folder} name the same data set, {dataset}, and were run on other rows "
