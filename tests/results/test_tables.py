@@ -15,7 +15,7 @@ from rich.console import Console
 
 from unseen.errors import UnseenError
 from unseen.results.formats import LEGEND
-from unseen.results.selection import Selected, beaten
+from unseen.results.selection import Selected, beside_constant
 from unseen.results.table_of_runs import table
 from unseen.results.tables import Table
 
@@ -282,7 +282,7 @@ def test_what_is_best_at_a_value_has_no_winner(metric: str, best: int) -> None:
     assert made.columns == ("a", "b", "average") and made.comparison is None
     assert made.notes[0].endswith(f"over 2 seeds; best at {best}")
     assert "**" not in made.to_markdown() and "<ins>" not in made.to_markdown()
-    assert beaten([{"domain": "a", metric: 0.0}], [{"domain": "a", metric: 0.9}]) == {}
+    assert not any(beside_constant([{"domain": "a", metric: 0.0}], [{"domain": "a", metric: 0.9}]))
 
 
 @pytest.mark.parametrize(

@@ -289,21 +289,24 @@ def without_two(
         others = {name: sites for name, sites in groups.items() if name != group}
         by_recipe = {}
         for recipe in recipes:
-            runs = [(played[group, name], sites) for name, sites in others.items()]
-            figures = {
-                factor: {
-                    site: at[site]
-                    for run, sites in runs
-                    for at in [run.figures.get(recipe, {}).get(factor, {})]
-                    for site in sites
-                    if site in at
-                }
-                for factor in search.rates
-            }
-            if costs := [cost for run, _ in runs for cost in run.costs.get(recipe, ())]:
+            runs = {name: played[group, name] for name in others}
+            figures = {factor: figures_of(recipe, factor, runs, others) for factor in search.rates}
+            costs = [cost for run in runs.values() for cost in run.costs.get(recipe, ())]
+            if costs and any(figures.values()):
                 by_recipe[recipe] = tuned(recipe, figures, others, whole.lower, costs)
         inner[group] = replace(whole, by_recipe=by_recipe, groups=others)
     return inner
+
+
+def figures_of(
+    recipe: str, factor: float, runs: Mapping[str, Played], groups: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[float]]:
+    """Return site -> a recipe's figures at a rate, each group's from the run that left it out."""
+    figures: dict[str, Sequence[float]] = {}
+    for name, sites in groups.items():
+        at = runs[name].figures.get(recipe, {}).get(factor, {})
+        figures |= {site: at[site] for site in sites if site in at}
+    return figures
 
 
 def check_pairs(groups: Mapping[str, Sequence[str]]) -> None:

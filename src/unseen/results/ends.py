@@ -38,8 +38,12 @@ class Ends:
         if len(losses) < FEWEST:
             return
         self.jobs[run.method] += 1
-        self.first[run.method] += run.round == min(losses) < self.every
-        self.falling[run.method] += min(losses, key=lambda r: (losses[r], r)) == max(losses)
+        first, last = min(losses), max(losses)
+        lowest = min(losses, key=lambda r: (losses[r], r))
+        if run.round == first and first < self.every:
+            self.first[run.method] += 1
+        if lowest == last:
+            self.falling[run.method] += 1
 
     def notes(self, metric: str, until_flat: bool) -> list[str]:
         """Return what a reader should know of how training ended.

@@ -147,6 +147,10 @@ def select(expression: str, source: Records, target: Records, metric: str) -> in
     return rule(expression)(source, target, metric)
 
 
+#: Metric -> domains.
+Places = dict[str, tuple[str, ...]]
+
+
 @dataclass(frozen=True)
 class Selected:
     """What a job reports: every metric on the target at the chosen round, None for undefined.
@@ -204,7 +208,7 @@ def selected(
     if not rows:
         raise UnseenError(f"{jobs.pop()}: the target has no record of round {best}, the chosen.")
     run = _reported(Selected(*jobs.pop(), best, {}), rows, {n: n for n in names(rows[0])})
-    worse, level = beaten(rows, constants), beaten(rows, constants, level=True)
+    worse, level = beside_constant(rows, constants)
     domains = tuple(sorted({record["domain"] for record in rows}))
     return replace(run, worse=worse, level=level, domains=domains)
 
@@ -228,34 +232,33 @@ def _reported(run: Selected, records: Records, labels: Mapping[str, str]) -> Sel
     return replace(run, metrics=metrics, undefined=undefined)
 
 
-def beaten(rows: Records, constants: Records, level: bool = False) -> dict[str, tuple[str, ...]]:
-    """Return metric -> the domains where an answer that looks at no input is better.
+def beside_constant(rows: Records, constants: Records) -> tuple[Places, Places]:
+    """Return metric -> the domains where an answer without any input is better; where as good.
 
     Args:
         rows: One evaluation per domain.
         constants: What such an answer scores. What a domain's record lacks is judged by the squared
             error: so are all metrics of numbers.
-        level: Return where it is as good instead.
 
     Example:
         >>> rows = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
-        >>> beaten(rows, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
-        {'rmse': ('a',), 'r2': ('a',)}
+        >>> beside_constant(rows, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
+        ({'rmse': ('a',), 'r2': ('a',)}, {})
     """
     figures = {record["domain"]: record for record in constants}
-    worse: dict[str, tuple[str, ...]] = {}
+    worse, level = Places(), Places()
     for record in rows:
-        constant = figures.get(record["domain"], {})
+        domain, constant = record["domain"], figures.get(record["domain"], {})
         for name in (k for k in names(record) if k in record and "@" not in k):
-            if MetricName.parse(name).best is not None:
-                continue
             by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), name)
             ours, theirs = record[by], constant.get(by)
-            if ours is None or theirs is None:
+            if ours is None or theirs is None or MetricName.parse(name).best is not None:
                 continue
-            if ours == theirs if level else better(by, theirs, ours):
-                worse[name] = (*worse.get(name, ()), record["domain"])
-    return worse
+            if better(by, theirs, ours):
+                worse[name] = (*worse.get(name, ()), domain)
+            elif ours == theirs:
+                level[name] = (*level.get(name, ()), domain)
+    return worse, level
 
 
 def at_validation(run: Selected, source: Records, metric: str) -> Selected:

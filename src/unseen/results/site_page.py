@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from unseen.core.templates import render
+from unseen.metrics.evaluation import IN_UNITS
 from unseen.results.by_choice import by_others
 from unseen.results.by_site import ENOUGH, Across, Effect, Row, Sites
-from unseen.results.comparison import agree
+from unseen.results.comparison import LEVEL, agree
 from unseen.results.formats import counted, scale_of
 from unseen.results.metric_name import MetricName
 from unseen.results.paired import MARGIN
@@ -16,10 +17,6 @@ from unseen.results.statistics import mean
 
 #: The metric's unit on the page: percent of a share, or the number itself.
 PERCENT = 100
-#: Below this a corrected p marks a cell of the overview.
-LEVEL = 0.05
-#: Metrics in the label's unit, or in pixels: no margin holds for all of them.
-IN_UNITS = frozenset({"mae", "rmse", "hd95"})
 WITHIN = "within ±: p of two one-sided t-tests that the means are as good as equal; "
 
 

@@ -11,7 +11,7 @@ from unseen.core.exchange import Method
 from unseen.datasets.dataset import UNIT
 from unseen.errors import UnseenError
 from unseen.results.records import Record
-from unseen.results.selection import beaten, value
+from unseen.results.selection import beside_constant, value
 from unseen.serving import directory
 from unseen.serving.decisions import (
     KEY,
@@ -144,7 +144,7 @@ def train(
         if r["round"] == spec["round"] - 1
     ]  # fmt: skip
     _check_results(spec, evaluated)
-    if worse := beaten(evaluated, fitted.records.constant).get(spec["metric"]):
+    if worse := beside_constant(evaluated, fitted.records.constant)[0].get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
     tensors, classes, evidence = fitted.tensors, fitted.prepared.classes, None
     decides = classes == 2 and not fitted.prepared.masks

@@ -37,7 +37,7 @@ from unseen.federation.model_study import model_study
 from unseen.federation.policy.site_ledger import sizes
 from unseen.privacy import wire
 from unseen.results.records import AFTER, Job, to_line
-from unseen.results.selection import beaten, value
+from unseen.results.selection import beside_constant, value
 from unseen.results.study_folder import JobFolder
 from unseen.serving import directory
 from unseen.serving.decisions import KEY, OF, disclosures
@@ -232,7 +232,7 @@ def _measured(finished: Finished, spec: dict[str, Any]) -> None:
             figures = {m: [value(record, m), None, None] for m in spec["metrics"]}
             line = {"site": record["domain"], "role": role, "trained on": 0, "metrics": figures}
             spec["results"].append({**line, "examples": int(record["examples"])})
-    if worse := beaten(best, recorded.constant).get(spec["metric"]):
+    if worse := beside_constant(best, recorded.constant)[0].get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
     if counted and set(counted) == set(finished.prepared.sources):
         total = torch.stack([counted[name] for name in sorted(counted)]).sum(0)
