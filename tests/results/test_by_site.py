@@ -235,6 +235,8 @@ def test_rows_of_other_budgets_are_named_in_the_first_line() -> None:
     budgets = {"tuned": "12 trials", "untuned": "no search"}
     text = page([replace(two(), budgets=budgets)], "ours", [()])
     assert text.startswith("Rows differ in search, rounds or recipe: *tuned*: 12 trials; *untuned*")
+    more = page([replace(two(), budgets={**budgets, "other": "12 trials"})], "ours", [()])
+    assert "recipe: *tuned*, *other*: 12 trials; *untuned*: no search." in more.splitlines()[0]
     alike = page([replace(two(), budgets=dict.fromkeys(budgets, "no search"))], "ours", [()])
     assert "Rows differ" not in alike
 

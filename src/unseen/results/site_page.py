@@ -58,7 +58,10 @@ def differences(every: Sequence[Sites], larger: Sequence[str] = ()) -> str:
     """
     unlike = [sites for sites in every if len(set(sites.budgets.values())) > 1]
     budgets = {name: text for sites in unlike for name, text in sites.budgets.items()}
-    texts = "; ".join(f"*{name}*: {text}" for name, text in budgets.items())
+    names_of: dict[str, list[str]] = {}
+    for name, text in budgets.items():
+        names_of.setdefault(text, []).append(f"*{name}*")
+    texts = "; ".join(f"{', '.join(names)}: {text}" for text, names in names_of.items())
     if texts:
         return f"Rows differ in search, rounds or recipe: {texts}. A method may add its own."
     names = ", ".join(f"`{method}`" for method in larger)
@@ -253,5 +256,5 @@ def table(every: Sequence[Sites]) -> str:
     for sites in every:
         for method, own in sites.figures.items():
             for site, figure in sorted(own.items()):
-                writer.writerow([sites.name, sites.metric, method, site, f"{figure:.6g}"])
+                writer.writerow([sites.name, sites.metric, method, site, repr(figure)])
     return text.getvalue()
