@@ -52,9 +52,9 @@ def options(nested: bool = False, rates: list[float] = RATES) -> str:
     ("recipes", "nested", "rates"),
     [
         (RECIPES[:2], False, RATES),
-        (RECIPES[:1], True, RATES),
+        pytest.param(RECIPES[:1], True, RATES, marks=pytest.mark.slow),
         (RECIPES[2:], False, RATES),
-        (RECIPES, False, [0.2]),
+        pytest.param(RECIPES, False, [0.2], marks=pytest.mark.slow),
     ],
 )
 def test_sites_choose_as_one_process_does(

@@ -152,9 +152,10 @@ def test_plaintext_is_refused(kits: Path, server: Started) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (
+        pytest.param(
             lambda kit, other: certificates.write_site_keys(kit, kit / "nowhere", "north"),
             "unregistered key",
+            marks=pytest.mark.slow,  # it asks for as long as a key may be on its way
         ),
         (
             lambda kit, other: certificates.write(

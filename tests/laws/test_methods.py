@@ -37,8 +37,8 @@ SETTINGS = {
 
 
 #: Of the pairs, each law takes one of these diagonals and leaves the others to `slow`: a method
-#: meets every tenth modifier there, a modifier every tenth method, and each law other pairs.
-DIAGONALS = 10
+#: meets every sixteenth modifier there, a modifier every sixteenth method, each law other pairs.
+DIAGONALS = 16
 
 
 def compositions() -> dict[str, int]:

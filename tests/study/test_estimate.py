@@ -154,7 +154,8 @@ def test_a_dear_study_is_measured_in_a_few_examples(
 
 
 @pytest.mark.parametrize("method", [
-    "fedavg", "fedavg+ensemble(members=3)", "fedavg+ga", "fedsgd", "portfolio(groups=2)",
+    "fedavg", "fedavg+ensemble(members=3)", "fedavg+ga", "fedsgd",
+    pytest.param("portfolio(groups=2)", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_jobs_of_a_batch_share_its_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
