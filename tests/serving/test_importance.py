@@ -12,11 +12,14 @@ from support.command_line import Command
 from support.federations import write_table
 from torch import Tensor
 
+from unseen.datasets.tables.encoding import Schema
+from unseen.datasets.tables.hashing import Hashed
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import METRICS
 from unseen.serving.directory import Trained
-from unseen.serving.evaluation.importance import importance
+from unseen.serving.evaluation.importance import features_by_column, importance
 from unseen.serving.policy import policy_of
+from unseen.serving.reading.inputs import TableInputs
 
 
 def drawn(of_rows: Trained, rows: int = 40) -> tuple[Tensor, Tensor]:
@@ -82,3 +85,24 @@ def test_evaluate_shows_it_and_images_are_refused(
     assert "Importance: mean loss of" in ran.out and "deviation over sites" in ran.out
     with pytest.raises(UnseenError, match="takes images"):
         importance(of_photos.outputs, of_photos.inputs, {}, "loss", policy_of(of_photos), 1)
+
+
+def test_features_belong_to_their_column_whatever_the_columns_are_called() -> None:
+    """Beside "age" with gaps there is a column that is called as its indicator is."""
+    schema = Schema(
+        ("age", "age missing", "ward", "ok"), {"ward": ("a", "b=c")}, flags=("ok",),
+        texts={"note": Hashed(4, False)},
+    )  # fmt: skip
+    nan = float("nan")
+    x = torch.tensor(
+        [[1.0, 5.0, 0.0, 1.0, 0, 0, 0, 1], [nan, 6.0, 1.0, nan, 0, 1, 0, 0]], dtype=torch.float64
+    )
+    inputs = TableInputs(schema, schema.sums(x[:, :4]))
+    assert inputs.features[:3] == ("age", "age missing", "age missing")
+    found = features_by_column(inputs)
+    count = len(inputs.features)
+    assert found[:2] == [[0, 2], [1]] and found[4] == [*range(count - 4, count)]
+    assert sorted(place for own in found for place in own) == [*range(count)]
+    assert [len(own) for own in found[2:4]] == [
+        sum(name.startswith(f"{column}") for name in inputs.features) for column in ("ward", "ok")
+    ]

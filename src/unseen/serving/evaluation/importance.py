@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unseen.datasets.tables.encoding import indicators
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import LOWER, METRICS
 from unseen.serving.evaluation.breakdown import Breakdown
@@ -100,19 +101,18 @@ def importance(
 
 
 def features_by_column(inputs: TableInputs) -> list[list[int]]:
-    """Return the places of the features that each column of a table becomes."""
-    names = inputs.schema.names
-    columns: list[list[int]] = [[] for _ in names]
-    for feature, name in enumerate(inputs.features):
-        columns[names.index(_column(name, names))].append(feature)
+    """Return the places of the features that each column of a table becomes.
+
+    By place and not by name: a column may be called "age missing" beside one called "age".
+    """
+    schema = inputs.schema
+    gaps, codes = indicators(schema, inputs.statistics)
+    owners = [*schema.numeric, *(schema.numeric[k] for k in gaps)]
+    for (column, _), own in zip(schema.categorical, codes, strict=True):
+        owners += [column] * len(own)
+    for k, hashed in enumerate(schema.texts.values(), len(schema.columns)):
+        owners += [k] * hashed.features
+    columns: list[list[int]] = [[] for _ in schema.names]
+    for feature, owner in enumerate(owners):
+        columns[owner].append(feature)
     return columns
-
-
-def _column(feature: str, columns: tuple[str, ...]) -> str:
-    """Return the column that a feature is made of; see `datasets.encoding.feature_names`."""
-    own = [
-        c
-        for c in columns
-        if feature in (c, f"{c} missing") or feature.startswith((f"{c}=", f"{c}#"))
-    ]
-    return max(own, key=len)
