@@ -97,7 +97,7 @@ def test_features_belong_to_their_column_whatever_the_columns_are_called() -> No
     x = torch.tensor(
         [[1.0, 5.0, 0.0, 1.0, 0, 0, 0, 1], [nan, 6.0, 1.0, nan, 0, 1, 0, 0]], dtype=torch.float64
     )
-    inputs = TableInputs(schema, schema.sums(x[:, :4]))
+    inputs = TableInputs(schema, schema.sums(x))
     assert inputs.features[:3] == ("age", "age missing", "age missing")
     found = features_by_column(inputs)
     count = len(inputs.features)
