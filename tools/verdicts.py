@@ -367,9 +367,11 @@ def _rows(
 def _shown(metric: str) -> Callable[..., str]:
     def shown(value: float, sign: bool = False) -> str:
         scaled, digits, plus = scale_of(metric) * value, decimals(metric), "+" if sign else ""
-        if value and not float(f"{scaled:.{digits}f}"):  # whose sign would be lost
+        if value and not float(f"{scaled:.{digits}f}"):  # its sign would be lost
             digits += 1
-        return f"{scaled:{plus}z.{digits}f}".replace("-", "−")
+        if not float(f"{scaled:.{digits}f}"):  # and is no sign of anything
+            return f"{0:.{digits}f}"
+        return f"{scaled:{plus}.{digits}f}".replace("-", "−")
 
     return shown
 

@@ -41,7 +41,7 @@ def test_a_recipe_that_diverged_everywhere_is_named(tmp_path: Path) -> None:
     choice = choose(play(candidates, tmp_path / "out"))
     assert choice.refused == {WILD: "diverged at every rate"}
     text = page(choice, (1.0,))
-    assert f"- Not played: {WILD}, which diverged at every rate." in text
+    assert f"- Without figures: {WILD}, which diverged at every rate." in text
     assert "No other recipe has figures" in text and "was tried" not in text
 
 
@@ -51,6 +51,23 @@ def test_a_metric_without_a_value_is_not_called_divergence(tmp_path: Path) -> No
     one = study(write(tmp_path / "sites.csv", body), metric="auroc", metrics=["auroc", "loss"])
     with pytest.raises(UnseenError, match="has no auroc at any site. Choose by another metric"):
         play(Candidates(one, ["glm(steps=2)"], 2, rates=(1.0,)), tmp_path / "out")
+
+
+def test_what_diverged_at_one_rate_of_two_did_not_diverge_at_every_rate(tmp_path: Path) -> None:
+    body = [[*row[:-1], str("abcd".index(row[0]) % 2)] for row in rows()]
+    one = study(write(tmp_path / "sites.csv", body), metric="auroc", metrics=["auroc", "loss"])
+    with pytest.raises(UnseenError, match="with, has no auroc at any site. Choose by another"):
+        play(Candidates(one, [], 2, rates=(1.0, 1e31)), tmp_path / "out")
+
+
+def test_a_recipe_that_is_written_otherwise_is_in_the_nested_search(tmp_path: Path) -> None:
+    one = study(write(tmp_path / "sites.csv", rows()), rounds=1)
+    candidates = Candidates(
+        one, ["fedprox( mu=0.10 )"], 4, rates=(1.0,), pool=True, alone=False, nested=True
+    )
+    trials = play(candidates, tmp_path / "out")
+    assert {"fedavg", "fedprox(mu=0.1)"} < set(trials.by_recipe)
+    assert all({*own.by_recipe} == {"fedavg", "fedprox(mu=0.1)"} for own in trials.inner.values())
 
 
 def test_figures_at_the_sites_of_one_group_are_no_basis() -> None:
@@ -91,10 +108,10 @@ def test_what_the_other_sites_recommend_may_have_diverged() -> None:
     search = replace(made, by_recipe={**made.by_recipe, "glm": glm}, inner=inner)
     figures, failed = nested(search)
     assert figures == {"s00": 0.9, "s01": 0.9, "s03": 0.9}
-    assert failed == ["What the other sites recommend diverged at s02, which is not counted."]
+    assert failed == ["What the other sites recommend has no figure at s02: not counted."]
     assert choose(search).procedure.sites == 3 and failed[0] in choose(search).changes
     gone = replace(search, by_recipe={**made.by_recipe, "glm": replace(glm, at_rate={})})
-    with pytest.raises(UnseenError, match="diverged at all but one site"):
+    with pytest.raises(UnseenError, match="has no figure at all but one site"):
         nested(gone)
 
 

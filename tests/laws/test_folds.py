@@ -49,9 +49,17 @@ def test_a_fold_of_a_stack_is_the_method_alone(expression: str, groups: int) -> 
         assert torch.equal(part(whole, f"others.{fold}"), alone.state.inbox["model"])
 
 
-def test_folds_within_folds_leave_out_both_groups() -> None:
-    clients = federation(7, n=24)
-    inner = "stack(members=['scaffold', 'fedavg'], groups=2)"
+@pytest.mark.parametrize(
+    ("inner", "count"),
+    [
+        ("stack(members=['scaffold', 'fedavg'], groups=2)", 7),
+        ("stack(members=['fedavg', 'glm(steps=2)'], groups=4)", 5),  # of three or four clients
+        ("bag(of='boost(trees=2)', weights='uniform')", 5),
+    ],
+)
+def test_folds_within_folds_leave_out_both_groups(inner: str, count: int) -> None:
+    """The network of a fold is made for those who are left, too."""
+    clients = federation(count, n=24)
     whole = played(f'stack(members=["{inner}", "fedavg"], groups=3)', clients, 4, 0, NET, RECIPE)
     for fold in range(3):
         alone = played(inner, kept(clients, fold, 3), 4, 0, NET, RECIPE)

@@ -365,7 +365,7 @@ def test_other_rows_under_the_same_name_are_refused(tmp_path: Path) -> None:
 def test_figures_that_are_best_at_1_are_not_compared(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", rows("abcd"))
     study(path, methods=["fedavg"], metrics=["loss", "calibration-slope"]).run(tmp_path / "one")
-    with pytest.raises(UnseenError, match="better neither high nor low"):
+    with pytest.raises(UnseenError, match="calibration-slope is best at 1"):
         figures([tmp_path / "one"], "calibration-slope")
 
 
@@ -373,7 +373,7 @@ def test_studies_that_leave_out_other_groups_are_not_joined(tmp_path: Path) -> N
     path = write(tmp_path / "rows.csv", rows("abcd"))
     study(path, methods=["fedavg"], holdout={"groups": 2}).run(tmp_path / "one")
     study(path, methods=["glm"]).run(tmp_path / "two")
-    with pytest.raises(UnseenError, match="leave sites out in other groups, a, c and a, so that"):
+    with pytest.raises(UnseenError, match="leave sites out by other plans"):
         figures([tmp_path / "one", tmp_path / "two"])
     # A study that has not finished has some of the groups.
     study(path, methods=["glm"], targets=["a"], holdout={"groups": 2}).run(tmp_path / "part")

@@ -16,7 +16,7 @@ from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Outcome
 from unseen.core.turn import Turn
 from unseen.results import records
-from unseen.results.records import FILES, Job, Log, read_lines, to_line
+from unseen.results.records import FILES, Job, Log, read_lines, slug, to_line
 
 RECORDS = [{"round": r, "domain": d, "loss": r / 3} for r in range(3) for d in ("å", "b")]
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -202,3 +202,10 @@ def test_a_training_record_says_who_took_part_and_who_was_dropped() -> None:
         "bytes": {"down": 40, "up": 44},
         "gram": {},
     }
+
+
+def test_a_folders_name_fits_a_file_system_and_keeps_texts_apart() -> None:
+    for letters in (1, 100, 220, 248):
+        assert slug("a" * letters) == "a" * letters  # as it always was
+    longer = {slug("a" * 249), slug("a" * 250), slug("a" * 250 + ",b")}
+    assert len(longer) == 3 and all(len(name.encode()) == 255 for name in longer)

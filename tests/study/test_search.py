@@ -6,6 +6,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from unseen.spec.study import StudySpec
 from unseen.study.plan import prepare_study
 from unseen.study.runner import carry_out, workplace
 from unseen.study.sampler import Sampler
+from unseen.study.search import Search
 
 GRID: dict[str, Any] = {
     "space": {"training.optimiser": "sgd(lr=one(0.01, 0.3, 2.0))"},
@@ -182,6 +184,25 @@ def test_what_is_clearly_worse_over_sites_stops_and_cannot_win():
     assert sampler.worse(ticket, {k: x - 0.1 for k, x in enumerate(good)})
     ahead, _ = sampler.ask()
     assert not sampler.worse(ahead, {k: x + 0.1 for k, x in enumerate(good)})
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_figure_is_told_twice():
+    tune = Tune(space={"a": "uniform(0, 1)"}, sampler="random")
+    sampler = Sampler(tune, {"a": uniform(0, 1)}, "test", lower=False)
+    ticket, _ = sampler.ask()
+    sampler.worse(ticket, {0: 0.5, 1: 0.6})
+    sampler.tell(ticket, {0: 0.5, 1: 0.6, 2: 0.7}, 0.6)
+    (trial,) = sampler.study.trials
+    assert trial.intermediate_values == {0: 0.5, 1: 0.6, 2: 0.7}
+
+
+def test_a_figure_has_the_place_of_its_site():
+    tasks = [SimpleNamespace(targets=own, sources=("x",)) for own in (("a", "d"), ("b",), ("c",))]
+    search = SimpleNamespace(rungs=(tasks[:2], tasks[2:]))
+    assert Search.by_step(search, {"d": 0.1, "c": 0.3}) == {1: 0.1, 3: 0.3}
+    of_sources = SimpleNamespace(rungs=([SimpleNamespace(targets=(), sources=("x", "y"))],))
+    assert Search.by_step(of_sources, {"y": 0.2}) == {1: 0.2}
 
 
 def test_a_site_without_a_figure_shifts_no_other():

@@ -85,7 +85,7 @@ class Choice:
             sites recommend.
         nested: Whether they recommend it by models that had none of the site's rows.
         changes: What would change the answer, in sentences.
-        refused: Recipe -> why it was not played.
+        refused: Recipe -> why it has no figures.
         groups: Group -> its sites.
         data: The data set and its digest.
         study: The settings of a study that trains the recommended recipe at all sites.
@@ -243,8 +243,8 @@ def nested(trials: Trials) -> tuple[dict[str, float], list[str]]:
     """Return site -> its figure under the recipe that the sites of the other groups recommend.
 
     Where models without every two groups were played, the others judge by those that had none of
-    the group's rows either, and the rate is theirs too. A site where what they recommend diverged
-    has no figure; a sentence on these comes second.
+    the group's rows either, and the rate is theirs too. Where what they recommend diverged there is
+    no figure; a sentence on these sites comes second.
     """
     figures, failed = {}, []
     for group, own in trials.groups.items():
@@ -256,13 +256,14 @@ def nested(trials: Trials) -> tuple[dict[str, float], list[str]]:
                 failed.append(site)
     if len(figures) < 2:
         raise UnseenError(
-            "what the other sites recommend diverged at all but one site: there is no estimate.",
+            "what the other sites recommend has no figure at all but one site: there is no "
+            "estimate of the choice.",
             remedy="Take a smaller learning rate, or leave nested out.",
         )
     if not failed:
         return figures, []
     where = ", ".join(failed)
-    return figures, [f"What the other sites recommend diverged at {where}, which is not counted."]
+    return figures, [f"What the other sites recommend has no figure at {where}: not counted."]
 
 
 def recommendation(trials: Trials, group: str) -> Mapping[str, float]:
@@ -299,6 +300,6 @@ def changes(trials: Trials, recipe: str, best: str) -> list[str]:
             f"More rows: {part:.0%} of the spread between sites is what few rows at the sites "
             "leave to chance; the rest is that sites differ."
             if part < 0.995
-            else "More rows: few rows at the sites explain all of the spread seen between them."
+            else "More rows: the small number of rows per site explains all of the spread seen."
         )
     return sentences

@@ -71,7 +71,7 @@ def against_others(choice: Choice) -> list[str]:
     row, best = choice.row(choice.recipe), choice.row(choice.best)
     others = [other.recipe for other in choice.rows if other.p is not None]
     if not others:
-        if choice.refused:
+        if any(name not in REFERENCES for name in choice.refused):
             return [f"No other recipe has figures: {choice.recipe} was compared with none."]
         return [f"No other recipe was tried: {choice.recipe} was compared with none."]
     if len(choice.tied) == 1:

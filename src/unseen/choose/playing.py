@@ -1,7 +1,7 @@
 """Every recipe, played without each group of sites in turn, and without every two of them."""
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,6 +15,7 @@ from unseen.choose.trials import (
     BASE,
     CONSTANT,
     POOLED,
+    REFERENCES,
     Cost,
     Trial,
     Trials,
@@ -44,6 +45,8 @@ IMAGES = (
 )  # fmt: skip
 #: (study, folder of the records) -> its results.
 Run = Callable[[Study, Path], Results]
+#: Why a recipe has no figures.
+DIVERGED = "diverged at every rate"
 #: What the study's learning rate is multiplied by.
 RATES = (0.2, 1.0, 5.0)
 
@@ -90,7 +93,7 @@ class Played:
         figures: Recipe -> rate's factor -> site -> one figure for each seed.
         costs: Recipe -> those of its runs.
         rows: Site -> how many rows its figures are of.
-        refused: Recipe -> why it cannot be played.
+        refused: Recipe -> why it has no figures.
     """
 
     results: Results
@@ -98,6 +101,11 @@ class Played:
     costs: Mapping[str, Sequence[Cost]]
     rows: Mapping[str, int]
     refused: Mapping[str, str]
+
+    @property
+    def undefined(self) -> str:
+        """Why a recipe that did not diverge has no figures."""
+        return f"has no {self.results.metric} at any site"
 
 
 class Rated(NamedTuple):
@@ -130,23 +138,23 @@ class Search:
         costs: dict[str, list[Cost]] = defaultdict(list)
         rows: dict[str, int] = {}
         refused: dict[str, str] = {}
-        ran, diverged = dict[str, None](), set[str]()
+        ran, diverged = Counter[str](), Counter[str]()
         results = None
         for factor, study, folder in studies(self.study, self.rates, recipes, holdout, out):
             self.say(f"learning rate × {factor:g}: {', '.join(study.methods)}")
             results = self.run(study, folder)
             refused |= results.not_applicable
-            diverged |= {job.method for job in results.diverged()}
-            ran |= dict.fromkeys(results.methods)
+            diverged.update({job.method for job in results.diverged()})
+            ran.update(results.methods)
             for name, by_site in at_targets(results, rows, costs).items():
                 figures[name][factor] = by_site
         if results is None:
             raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
+        played = Played(results, figures, costs, rows, refused)
         for name in ran:
             if name not in figures and name not in refused:
-                none = f"has no {results.metric} at any site"
-                refused[name] = "diverged at every rate" if name in diverged else none
-        return Played(results, figures, costs, rows, refused)
+                refused[name] = DIVERGED if diverged[name] == ran[name] else played.undefined
+        return played
 
 
 def studies(
@@ -211,18 +219,19 @@ def play(
     }
     if BASE not in by_recipe:
         why = whole.refused[BASE]
+        remedies = {
+            DIVERGED: "Take a smaller learning rate, or other rates.",
+            whole.undefined: "Choose by another metric.",
+        }
         raise UnseenError(
-            f"{BASE}, which all recipes are compared with, {why}.",
-            remedy="Take a smaller learning rate, or other rates."
-            if "diverged" in why
-            else "Choose by another metric.",
+            f"{BASE}, which all recipes are compared with, {why}.", remedy=remedies.get(why, "")
         )
     trials = Trials(
         by_recipe, results.metric, lower, sites, whole.rows, whole.refused, results.data,
         study,
     )  # fmt: skip
     if candidates.nested:
-        judged = [name for name in candidates.able if name in trials.by_recipe]
+        judged = [name for name in trials.by_recipe if name not in REFERENCES]
         trials = replace(trials, inner=without_two(search, judged, trials, out))
     if candidates.alone:
         elsewhere = alone_elsewhere(search, trials.by_recipe[BASE].best, out)

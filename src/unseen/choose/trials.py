@@ -69,7 +69,7 @@ class Trials:
         lower: Whether less of it is better.
         groups: Group -> its sites.
         rows: Site -> how many rows its figures are of.
-        refused: Recipe -> why it cannot be played.
+        refused: Recipe -> why it has no figures.
         data: The data set and its digest.
         settings: The study's settings.
         inner: Group -> the other groups' trials, by models that had neither their rows nor the

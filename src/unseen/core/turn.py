@@ -75,8 +75,8 @@ class View:
         exchange: What its exchange is called where it is alone.
         seed: Which other seed it draws by.
         rounds: How many rounds it takes; None: as many as all.
-        folds: (g, G), ...: the clients at places g, g + G, ... of the roster stay out of it, and
-            those at such places of who is left then.
+        folds: (g, G), ...: the clients at places g, g + G, ... of the roster stay out of it; each
+            further pair counts places among those left by the pairs before it.
         begin: The round of all that is its first.
     """
 

@@ -86,16 +86,23 @@ class Federation:
         first = blueprint.network if self.seed == 0 else blueprint.another(self.seed)
         if self.method.adapt is None:
             return first
-        own = replace(blueprint, network=first, another=lambda m: blueprint.another(self.seed + m))
+        own = replace(
+            self.among(blueprint),
+            network=first,
+            another=lambda m: blueprint.another(self.seed + m),
+        )
         return self.method.adapt(own)
+
+    def among(self, blueprint: Blueprint) -> Blueprint:
+        """Return the blueprint with the number of its own clients."""
+        whole = tuple(map(str, range(blueprint.clients)))
+        return replace(blueprint, clients=len(self.roster(whole)))
 
     def sized(self, model: Model, blueprint: Blueprint) -> Federation:
         """Return it with its method completed for its network and the study."""
         method = self.method
         if method.sized is not None:
-            whole = tuple(map(str, range(blueprint.clients)))
-            own = replace(blueprint, clients=len(self.roster(whole)))
-            method = method.sized(method, model.part(self.module), own)
+            method = method.sized(method, model.part(self.module), self.among(blueprint))
         return replace(self, method=method, rounds=method.rounds or blueprint.rounds)
 
     def slots(self, exchange: Exchange, model: Model | None) -> dict[str, Slot]:

@@ -6,6 +6,7 @@ it left out: their number decides what a test can show.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from unseen.errors import UnseenError, check_known
-from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES, check_ordered
+from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES
 from unseen.results.comparable import check_data, check_plans
 from unseen.results.comparison import holm, wilcoxon
 from unseen.results.metric_name import MetricName
@@ -42,6 +43,7 @@ class Sites:
         groups: Sites that were left out together.
         budgets: Study -> its search, rounds and recipe, in words; rows differ where these do.
         classes: Whether labels are classes, whose loss has no unit.
+        plan: The study's hold-out, as its settings have it.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Sites:
     groups: frozenset[frozenset[str]] = frozenset()
     budgets: Mapping[str, str] = field(default_factory=dict)
     classes: bool = True
+    plan: str = ""
 
     @property
     def lower(self) -> bool:
@@ -155,7 +158,11 @@ def figures(
 def of_study(study: StudyFolder, metric: str | None = None, selection: str | None = None) -> Sites:
     """Return the figures of one study at the rounds that a rule selects; see `figures`."""
     name, rule = metric or study.metric, selection or study.settings["selection"]
-    check_ordered(MetricName.parse(name).metric)
+    if (best := MetricName.parse(name).best) is not None:
+        raise UnseenError(
+            f"{name} is best at {best}, and neither high nor low: methods are not compared by it.",
+            remedy="Compare by log-loss or brier; the study's table shows it.",
+        )
     plan = study.settings.get("holdout")
     if isinstance(plan, dict) and "growing" in plan:
         raise UnseenError(
@@ -189,7 +196,8 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
     lines = (f"{study.path.name}: {rule}, {seeds} seed{'s' if seeds > 1 else ''}",)
     budgets = {study.path.name: budget(study.settings)}
     classes = not judged & (OF_NUMBERS | OF_TIMES)
-    return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes)
+    return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes,
+                 json.dumps(plan, sort_keys=True))  # fmt: skip
 
 
 def budget(settings: Mapping[str, Any]) -> str:
@@ -216,7 +224,7 @@ def joined(parts: Sequence[Sites]) -> Sites:
             f"two of these folders hold {twice[0]} on {parts[0].name}.",
             remedy="Compare folders whose methods differ.",
         )
-    check_plans([(part.lines[0], part.groups) for part in parts if part.lines])
+    check_plans([(part.lines[0], part.plan) for part in parts if part.plan])
     whole = {method: own for part in parts for method, own in part.figures.items()}
     lines = tuple(line for part in parts for line in part.lines)
     groups = frozenset().union(*(part.groups for part in parts))

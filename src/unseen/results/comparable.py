@@ -1,12 +1,9 @@
 """Which studies may be put together: those of the same rows, and of one hold-out plan."""
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations, product
+from collections.abc import Sequence
 from pathlib import Path
 
 from unseen.errors import UnseenError
-
-Groups = frozenset[frozenset[str]]
 
 
 def check_data(dataset: str, data: str, folder: Path, digests: dict[str, tuple[str, Path]]) -> None:
@@ -29,24 +26,17 @@ def check_data(dataset: str, data: str, folder: Path, digests: dict[str, tuple[s
         )
 
 
-def check_plans(plans: Sequence[tuple[str, Groups]]) -> None:
+def check_plans(plans: Sequence[tuple[str, str]]) -> None:
     """Refuse studies that leave sites out in other groups: their models had other sources.
 
     Args:
-        plans: What each study is called, and its groups; those that overlap, as where every site
-            trains alone, are no partition and pass.
+        plans: What each study is called, and its hold-out.
     """
-    disjoint = [(name, own) for name, own in plans if sum(map(len, own)) == len(_all(own))]
-    for (first, own), (second, others) in combinations(disjoint, 2):
-        for here, there in product(sorted(own, key=sorted), sorted(others, key=sorted)):
-            if here & there and here != there:
-                raise UnseenError(
-                    f"{first} and {second} leave sites out in other groups, "
-                    f"{', '.join(sorted(here))} and {', '.join(sorted(there))}, so that their "
-                    "models had other sources.",
-                    remedy="Compare studies of one hold-out plan.",
-                )
-
-
-def _all(groups: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*groups)
+    for name, plan in plans[1:]:
+        first, own = plans[0]
+        if plan != own:
+            raise UnseenError(
+                f"{first} and {name} leave sites out by other plans, {own} and {plan}, so that "
+                "their models had other sources.",
+                remedy="Compare studies of one hold-out.",
+            )

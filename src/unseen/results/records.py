@@ -38,8 +38,8 @@ OPTIONAL = (CROSS, LEDGER, UNDECIDED, CONSTANT)
 #: The exchanges that evaluate.
 VALIDATE, TEST = "validate", "test"
 EVALUATIONS = {VALIDATE: "source.jsonl", TEST: "target.jsonl"}
-#: Letters of a text in a folder's name, which file systems end at 255 bytes.
-LONGEST = 200
+#: Letters of a text in a folder's name, which file systems end at 255 bytes, with a digest.
+LONGEST = 248
 #: What a table says of the turn and not of the replies.
 TURN = ("client", "progress", "rounds")
 Record = dict[str, Any]

@@ -148,7 +148,7 @@ def select(expression: str, source: Records, target: Records, metric: str) -> in
 
 
 #: Metric -> domains.
-Places = dict[str, tuple[str, ...]]
+DomainsByMetric = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _reported(run: Selected, records: Records, labels: Mapping[str, str]) -> Sel
     return replace(run, metrics=metrics, undefined=undefined)
 
 
-def beside_constant(rows: Records, constants: Records) -> tuple[Places, Places]:
+def beside_constant(rows: Records, constants: Records) -> tuple[DomainsByMetric, DomainsByMetric]:
     """Return metric -> the domains where an answer without any input is better; where as good.
 
     Args:
@@ -246,7 +246,7 @@ def beside_constant(rows: Records, constants: Records) -> tuple[Places, Places]:
         ({'rmse': ('a',), 'r2': ('a',)}, {})
     """
     figures = {record["domain"]: record for record in constants}
-    worse, level = Places(), Places()
+    worse, level = DomainsByMetric(), DomainsByMetric()
     for record in rows:
         domain, constant = record["domain"], figures.get(record["domain"], {})
         for name in (k for k in names(record) if k in record and "@" not in k):

@@ -94,8 +94,8 @@ def _loss_of(loss: Any) -> dict[str, Any]:
         return {"loss": part_text(loss)}
     if type(loss) is not CrossEntropy:
         raise UnseenError(
-            f"a study cannot name the loss {loss!r}: it minimises the cross-entropy of classes, "
-            "with Dice for masks, the squared error of numbers, Cox's or hazards of times.",
+            f"a study cannot name the loss {loss!r}: it chooses the loss by the labels, with "
+            "smoothing and balance of a CrossEntropy, Cox or Hazards as they are given.",
             remedy="Leave loss out, or write the loss as a method of your own.",
         )
     return {"smoothing": loss.smoothing, "balanced": loss.balanced}

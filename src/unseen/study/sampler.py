@@ -88,7 +88,7 @@ class Sampler:
         for step, figure in sorted(figures.items()):
             if step not in steps:
                 trial.report(figure, step)
-        steps |= figures.keys()
+        steps.update(figures)
 
     def tell(self, trial: Trial, figures: Mapping[int, float], value: float | None) -> None:
         """Tell the sampler what became of a trial.
