@@ -369,7 +369,7 @@ def _shown(metric: str) -> Callable[..., str]:
         scaled, digits, plus = scale_of(metric) * value, decimals(metric), "+" if sign else ""
         if value and not float(f"{scaled:.{digits}f}"):  # its sign would be lost
             digits += 1
-        if not float(f"{scaled:.{digits}f}"):  # and is no sign of anything
+        if not float(f"{scaled:.{digits}f}"):  # there is no sign to show
             return f"{0:.{digits}f}"
         return f"{scaled:{plus}.{digits}f}".replace("-", "−")
 

@@ -115,6 +115,6 @@ def test_the_share_is_rounded_up_to_whole_numbers_and_no_further() -> None:
 )  # fmt: skip
 def test_what_a_client_has_for_itself_is_no_update(expression: str) -> None:
     """Memory of what was not sent is of steps; of values it would be sent again and again."""
-    with pytest.raises(UnseenError, match="for itself as a value|site's own is no update"):
+    with pytest.raises(UnseenError, match="for itself as a value|site's own is not an update"):
         method(expression)
     method(expression.replace("compress", "compress(share=1)"))

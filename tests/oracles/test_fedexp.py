@@ -125,5 +125,5 @@ def test_float32_rows() -> None:
 @pytest.mark.parametrize("rule", ["exp", "qffl", "random-effects"])
 @pytest.mark.parametrize("base", ["fedbn", "gperxan"])
 def test_batchnorm_of_every_client_is_no_disagreement(base: str, rule: str) -> None:
-    with pytest.raises(UnseenError, match="is no disagreement between updates"):
+    with pytest.raises(UnseenError, match="is not a disagreement between updates"):
         method(f"{base}+{rule}")

@@ -349,7 +349,7 @@ def test_a_site_of_several_tasks_has_their_mean(tmp_path: Path) -> None:
     assert {len(own) for seeds in of.values() for own in seeds} == {3} and whole.seeds == 2
     growing = {"growing": ["a", "b", "c"], "target": ["d"], "first": 2}
     study(path, methods=["fedavg"], holdout=growing).run(tmp_path / "growing")
-    with pytest.raises(UnseenError, match="are no repetitions"):
+    with pytest.raises(UnseenError, match="are not repetitions"):
         figures([tmp_path / "growing"])
 
 

@@ -34,9 +34,9 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
     Where an outcome is more frequent at one site than at another for reasons that the inputs do
     not tell, shared weights need not explain it. Each site keeps its b_k and sends it as part of
     its model, so that the server's bias is the mean, by the weights of the method's rule. What
-    differs because it is each site's own is no disagreement: the biases are left out of the spread
-    that the rules `exp` and `random-effects` measure, and of the curvature that holds the sites of
-    `fedcurv` near each other.
+    differs because it is each site's own is not a disagreement: the biases are left out of the
+    spread that the rules `exp` and `random-effects` measure, and of the curvature that holds the
+    sites of `fedcurv` near each other.
 
     Args:
         method: The method that is changed.
@@ -73,7 +73,7 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
         )
 
     if (code := exchange.slots["model"].code) is not None and code.share < 1:
-        why = "sends a part of each update, and a bias of a site's own is no update."
+        why = "sends a part of each update, and a bias of a site's own is not an update."
         raise incompatible(method, "intercepts", why, "Take +compress(share=1).")
 
     def sized(whole: Method, model: Model, blueprint: Blueprint) -> Method:

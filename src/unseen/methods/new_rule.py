@@ -72,7 +72,7 @@ def replace_rule(
         raise incompatible(method, name, why, remedy)
     spread = issubclass(kind, Gram) and kind.spread
     if spread and any(isinstance(p, OwnNorms) for p in layers(trained(method).local)):
-        why = "keeps BatchNorm at every client, which is no disagreement between updates, and "
+        why = "keeps BatchNorm at every client, which is not a disagreement between updates, and "
         why += f"{name} would take it for one."
         raise incompatible(method, name, why, f"Take fedavg+{name}.")
     if any(field.name == "prior" for field in fields(kind)):  # type: ignore[arg-type]

@@ -167,7 +167,7 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
     if isinstance(plan, dict) and "growing" in plan:
         raise UnseenError(
             f"{study.path} trains on one source more in every task, at the same targets: its tasks "
-            "are no repetitions.",
+            "are not repetitions.",
             remedy="Look at its table, or compare studies that leave sites out.",
         )
     by_seed: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
