@@ -86,6 +86,38 @@ def test_stacked_is_one_by_one(net: str, expression: str, training: Training, de
     same_tables(together.outcomes, one.outcomes)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "fedavg+am",
+        "fedavg+am(p=0)",
+        "fedprox(mu=0.5)+am(p=1, strength=0.6, clip=False)",
+        "fedavg+mixup+am",
+        "ppdg+shift(alpha=0.5)+am(p=0.3)",
+    ],
+)
+@pytest.mark.parametrize("kind", ["bytes", "numbers"])
+def test_amplitudes_are_mixed_as_one_by_one(expression: str, kind: str, device: str) -> None:
+    """Draws, the permutation within each batch, and the range of each client's own pixels."""
+    roster = clients((2, 6, 7))
+    if kind == "numbers":
+        roster = {
+            name: floats(client, scale) for scale, (name, client) in enumerate(roster.items(), 1)
+        }
+    recipe = Training(SGD(0.1, momentum=0.5), epochs=2, batch_size=6)
+    one, together = (
+        played(expression, roster, 3, 3, "mlp(widths=[7])", recipe, backend, device=place)
+        for backend, place in ((InProcess, "cpu"), (TOGETHER, device))
+    )
+    assert close(together.state.inbox["model"], one.state.inbox["model"])
+    same_tables(together.outcomes, one.outcomes)
+    plain = played(expression.split("+am")[0], roster, 3, 3, "mlp(widths=[7])", recipe)
+    assert torch.equal(plain.state.inbox["model"], one.state.inbox["model"]) == (
+        "p=0)" in expression
+    )
+
+
 #: As above where BatchNorm divides by a spread: rounding of the activations grows with it.
 NORMALISED = 2e-4
 #: Nets of which some look at the whole batch, and the shapes of their inputs.
@@ -166,11 +198,11 @@ def test_federations_in_one_message_train_as_one_batch(expression: str) -> None:
     same_tables(stacked.outcomes, one.outcomes)
 
 
-def floats(client: Client) -> Client:
+def floats(client: Client, scale: float = 1) -> Client:
     """The client with real numbers for bytes."""
     split = client.split("train")
     assert isinstance(split.x, torch.Tensor)
-    return replace(client, train=Split(split.x.float() / 255, split.y))
+    return replace(client, train=Split(split.x.float() * (scale / 255), split.y))
 
 
 def test_precision_is_that_of_the_model() -> None:
@@ -295,6 +327,8 @@ def behind(layer: nn.Module) -> nn.Module:
     ("expression", "net", "training", "reason"),
     [
         ("fedavg+shift+mixup", nn.Linear(4, 2), Training(), "two steps of the shift"),
+        ("fedavg+am+mixup", nn.Linear(4, 2), Training(), "or of AM inside it"),
+        ("fedavg+am(across=True)", nn.Linear(4, 2), Training(), "amplitudes of a bank"),
         ("fedsam", nn.Linear(4, 2), Training(), "one model at a time"),
         ("fedavg", behind(nn.BatchNorm1d(2, momentum=None)), Training(), "BatchNorm1d keeps"),
         ("fedavg", behind(nn.SyncBatchNorm(2)), Training(), "SyncBatchNorm keeps"),

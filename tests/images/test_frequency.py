@@ -9,7 +9,7 @@ import torch
 from unseen import UnseenError
 from unseen.core.client import Split
 from unseen.core.turn import keyed
-from unseen.images.frequency import Window, mixed, pixel_range, spectrum
+from unseen.images.frequency import Window, mixed, mixed_within, pixel_range, spectrum
 
 SIZES = [(8, 8), (7, 9), (28, 28), (6, 11)]
 
@@ -66,6 +66,30 @@ def test_the_window_is_that_of_the_centred_spectrum(size, share):
     found = mixed(x, Window(share)(other), 0.7, Window(share))
     expected = [swapped(i, o, share, 0.7) for i, o in zip(x.numpy(), other.numpy(), strict=True)]
     np.testing.assert_allclose(found.numpy(), np.stack(expected), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_mixed_among_themselves_is_mixed_with_the_others_amplitude(size):
+    x = images(size, dtype=torch.float64)
+    order, lam = torch.tensor([3, 0, 4, 1, 1]), torch.linspace(0, 1, 5, dtype=torch.float64)
+    found = mixed_within(x, order, lam)
+    whole, weight = np.fft.fft2(x.numpy()), lam.numpy()[:, None, None, None]
+    amplitude = (1 - weight) * np.abs(whole) + weight * np.abs(whole)[order.numpy()]
+    expected = np.real(np.fft.ifft2(amplitude * np.exp(1j * np.angle(whole))))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-42, 1e-30, 1.0, 1e30])
+def test_a_frequency_without_amplitude_has_phase_0(scale):
+    """As `angle` has it: a black image takes on the other's amplitude, all of it at phase 0."""
+    dark = torch.full((1, 1, 4, 4), scale)
+    bright = torch.rand(1, 1, 4, 4, generator=keyed("bright"))
+    found = mixed_within(torch.cat([dark, bright]), torch.tensor([1, 1]), torch.ones(2))
+    assert found.isfinite().all()
+    whole = np.abs(np.fft.fft2(bright.double().numpy()))
+    expected = np.real(np.fft.ifft2(whole))  # a constant image: F is real, not negative
+    np.testing.assert_allclose(found[:1].numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(found[1:].numpy(), bright.numpy(), atol=1e-6)
 
 
 def test_dc_alone_moves_the_mean_of_each_channel():

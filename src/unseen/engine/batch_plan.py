@@ -287,7 +287,7 @@ def wrapped(
             rows = torch.stack([nothing if row is None else row for row in added])
             constant = rows if constant is None else constant + rows
         draws = [
-            part.draws(member.inbox, member.turn, steps, form)
+            part.draws(member.inbox, member.client, member.turn, steps, form)
             for part, member, steps in zip(own, members, sizes, strict=True)
         ]
         if draws[0]:

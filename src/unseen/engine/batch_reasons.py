@@ -13,6 +13,7 @@ from unseen.engine.batch_layers import traced, unfit_layers
 from unseen.engine.batch_plan import example_of
 from unseen.engine.perceptrons import Chain
 from unseen.gradient import Backprop, Fishr
+from unseen.gradient.amplitude import AmplitudeMix
 from unseen.gradient.fishr import HeadCovariance
 from unseen.gradient.heads import head_layer
 from unseen.gradient.mixup import Mixup
@@ -74,8 +75,10 @@ def unfit(train: Train, model: Model) -> str:
         return "mixup of numbers mixes losses, not targets"
     if Mixup in kinds and contains(model, _BatchNorm, nn.modules.dropout._DropoutNd):
         return "mixup passes every batch twice, of which BatchNorm and Dropout take notice"
-    if Mixup in kinds and Shifted in kinds[kinds.index(Mixup) :]:
-        return "mixup takes two steps of the shift inside it, of which each draws"
+    if Mixup in kinds and {Shifted, AmplitudeMix} & {*kinds[kinds.index(Mixup) :]}:
+        return "mixup takes two steps of the shift or of AM inside it, of which each draws"
+    if any(getattr(part, "bank", None) is not None for part in layers(train.gradient)):
+        return "the amplitudes of a bank are mixed into one model's images at a time"
     if recipe.augment is not None and not getattr(recipe.augment, "stackable", False):
         return "training.augment changes the images of one model at a time"
     for name in ("keep_optimiser", "sampling"):

@@ -1,5 +1,7 @@
 """Images whose amplitude spectra are mixed (AM) or made those of all (HarmoFL)."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -9,10 +11,10 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
-from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.gradient.backprop import Batched, Gradient, Step
 from unseen.images.bank import Bank
 from unseen.images.features import tapped
-from unseen.images.frequency import Window, mixed, pixel_range
+from unseen.images.frequency import Window, mixed, mixed_within, pixel_range
 from unseen.ranges import Share, uniform
 
 #: The inbox entry that holds HarmoFL's mean amplitude.
@@ -20,7 +22,7 @@ AMPLITUDE = "amplitude"
 
 
 @dataclass(frozen=True)
-class AmplitudeMix(Around, named="am"):
+class AmplitudeMix(Batched, named="am"):
     """g at x̃ instead of x, with probability p per batch: the amplitude is mixed, the phase kept.
 
         |F(x̃)| = (1 − λ) |F(x)| + λ |F(x')|,   λ ~ U(0, strength) for each example
@@ -39,6 +41,8 @@ class AmplitudeMix(Around, named="am"):
         Xu et al. 2021, "A Fourier-based Framework for Domain Generalization", amplitude mix.
     """
 
+    stackable = True
+
     inner: Gradient
     p: Annotated[Share, uniform(0.1, 1)] = 0.5
     strength: Annotated[Share, uniform(0.1, 1)] = 1.0
@@ -48,23 +52,58 @@ class AmplitudeMix(Around, named="am"):
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        generator, window = turn.generator("am"), Window()
-        low, high = pixel_range(client.split("train"))
+        generator, (low, high) = turn.generator("am"), self.range(client)
         pool = self.bank.others(inbox, turn) if self.bank is not None else None
 
-        def other(x: Tensor) -> Tensor:
-            if self.bank is not None and pool is not None:
-                return self.bank.draw(pool, len(x), generator)
-            return window(x)[torch.randperm(len(x), generator=generator).to(x.device)]
-
         def step(x: Tensor, y: Tensor) -> Tensor:
-            if float(torch.rand((), generator=generator)) >= self.p:
+            if not self.mixes(generator):
                 return inner(x, y)
-            lam = self.strength * torch.rand(len(x), generator=generator)
-            x = mixed(x, other(x), lam, window)
-            return inner(x.clamp(low, high) if self.clip else x, y)
+            lam = self.shares(len(x), generator)
+            if self.bank is not None and pool is not None:
+                x = mixed(x, self.bank.draw(pool, len(x), generator), lam, Window())
+            else:
+                x = mixed_within(x, torch.randperm(len(x), generator=generator).to(x.device), lam)
+            return inner(x.clamp(low, high), y)
 
         return step
+
+    def draws(
+        self, inbox: Inbox, client: Client, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
+    ) -> tuple[Tensor, ...]:
+        generator, (T, B) = turn.generator("am"), form
+        mixes = torch.zeros(T, dtype=torch.bool)
+        lam, order = torch.zeros(T, B), torch.arange(B).repeat(T, 1)
+        for t, size in enumerate(sizes):
+            if self.mixes(generator):
+                mixes[t], lam[t, :size] = True, self.shares(size, generator)
+                order[t, :size] = torch.randperm(size, generator=generator)
+        return mixes, lam, order, torch.tensor(self.range(client)).repeat(T, 1)
+
+    def batched(self, x: Tensor, target: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor]:
+        # Only on a CPU: elsewhere a step must not wait for what it changes.
+        at = draws[0].nonzero().flatten() if x.device.type == "cpu" else slice(None)
+        mixes, lam, order, ends = (values[at] for values in draws)
+        own, (M, B) = x[at], lam.shape
+        if not M:
+            return x, target
+        rows = (order + B * torch.arange(M, device=x.device).unsqueeze(1)).flatten()
+        images = mixed_within(own.flatten(0, 1), rows, lam.flatten()).view(own.shape)
+        low, high, mixes = (v.view(-1, *(1,) * (x.ndim - 1)) for v in (*ends.unbind(1), mixes))
+        x = x.clone()
+        x[at] = torch.where(mixes, images.maximum(low).minimum(high), own)
+        return x, target
+
+    def mixes(self, generator: torch.Generator) -> bool:
+        """Return whether the next batch is mixed, by a draw."""
+        return float(torch.rand((), generator=generator)) < self.p
+
+    def shares(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return λ of a batch's examples [count], by a draw."""
+        return self.strength * torch.rand(count, generator=generator)
+
+    def range(self, client: Client) -> tuple[float, float]:
+        """Return the range that pixels are clipped to."""
+        return pixel_range(client.split("train")) if self.clip else (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)

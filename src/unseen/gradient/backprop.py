@@ -70,12 +70,13 @@ class Batched(Around):
         return None
 
     def draws(
-        self, inbox: Inbox, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
+        self, inbox: Inbox, client: Client, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
     ) -> tuple[Tensor, ...]:
         """Return what `batched` needs of one model's steps [T, ...]; nothing if it changes nothing.
 
         Args:
             inbox: What the client received.
+            client: Whose data the steps meet.
             turn: Where the draws come from, the same as of training alone.
             sizes: The examples of each step, of up to T.
             form: T and B, the steps and the examples that the batch has room for.

@@ -53,7 +53,7 @@ class Mixup(Batched, named="mixup"):
         return step
 
     def draws(
-        self, inbox: Inbox, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
+        self, inbox: Inbox, client: Client, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
     ) -> tuple[Tensor, ...]:
         draws, (T, B) = turn.generator("mixup"), form
         share, order = torch.ones(T), torch.arange(B).repeat(T, 1)

@@ -54,7 +54,7 @@ class Shifted(Batched, named="shift"):
         return step
 
     def draws(
-        self, inbox: Inbox, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
+        self, inbox: Inbox, client: Client, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
     ) -> tuple[Tensor, ...]:
         draws, spread = turn.generator("shift"), inbox[SPREAD].view(2, -1)
         distances = spread.new_zeros(form[0], *spread.shape)

@@ -70,12 +70,38 @@ def mixed(x: Tensor, other: Tensor, lam: Tensor | float, window: Window) -> Tens
     rows, columns = window.index(x.shape[-2:])
     half = spectrum(x)
     amplitude = half.abs()
+    phase = phases(half, amplitude)
     own = amplitude[..., rows, columns]
-    lam = lam.view(-1, 1, 1, 1).to(own) if isinstance(lam, Tensor) else lam
     # (1 − λ) a + λ b, so that λ = 0 and λ = 1 are exact.
+    lam = lam.view(-1, 1, 1, 1).to(own) if isinstance(lam, Tensor) else lam
     amplitude[..., rows, columns] = (1 - lam) * own + lam * other.view(-1, *own.shape[1:])
-    size = (x.shape[-2], x.shape[-1])
-    images: Tensor = torch.fft.irfft2(torch.polar(amplitude, half.angle()), s=size)
+    return image_of(phase.mul_(amplitude), x)
+
+
+def mixed_within(x: Tensor, order: Tensor, lam: Tensor) -> Tensor:
+    """Return images with amplitude (1 − λ) |F(x)| + λ |F(x_π)|, and the phase of x.
+
+    Args:
+        x: Images [N, C, H, W].
+        order: π, of which of them each one's other amplitude is [N].
+        lam: λ [N].
+    """
+    half = spectrum(x)
+    amplitude = half.abs()
+    phase = phases(half, amplitude)
+    lam = lam.view(-1, 1, 1, 1).to(amplitude)
+    amplitude = (1 - lam) * amplitude + lam * amplitude.index_select(0, order)
+    return image_of(phase.mul_(amplitude), x)
+
+
+def phases(half: Tensor, amplitude: Tensor) -> Tensor:
+    """Return e^{i arg F} of a half spectrum of these amplitudes; 1 where F is 0."""
+    return half.sgn().masked_fill_(amplitude == 0, 1)
+
+
+def image_of(half: Tensor, like: Tensor) -> Tensor:
+    """Return the images [N, C, H, W] of a half spectrum, of the size of others."""
+    images: Tensor = torch.fft.irfft2(half, s=(like.shape[-2], like.shape[-1]))
     return images
 
 
