@@ -92,6 +92,20 @@ def test_a_frequency_without_amplitude_has_phase_0(scale):
     np.testing.assert_allclose(found[1:].numpy(), bright.numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize("share", [None, 0.3])
+def test_mixed_images_have_derivatives(share):
+    """By automatic differentiation against differences, as what looks at inputs needs them."""
+    x = images((4, 5), n=2, channels=1, dtype=torch.float64).requires_grad_()
+    other, lam = (
+        images((4, 5), n=2, channels=1, name="other", dtype=torch.float64),
+        torch.tensor(0.3),
+    )
+    window = Window(share)
+    assert torch.autograd.gradcheck(lambda x: mixed(x, window(other), 0.3, window), x)
+    order = torch.tensor([1, 0])
+    assert torch.autograd.gradcheck(lambda x: mixed_within(x, order, lam.expand(2)), x)
+
+
 def test_dc_alone_moves_the_mean_of_each_channel():
     x, other = images((8, 8)), images((8, 8), name="other")
     found = mixed(x, Window(0)(other), 1.0, Window(0))

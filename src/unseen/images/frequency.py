@@ -75,7 +75,7 @@ def mixed(x: Tensor, other: Tensor, lam: Tensor | float, window: Window) -> Tens
     # (1 − λ) a + λ b, so that λ = 0 and λ = 1 are exact.
     lam = lam.view(-1, 1, 1, 1).to(own) if isinstance(lam, Tensor) else lam
     amplitude[..., rows, columns] = (1 - lam) * own + lam * other.view(-1, *own.shape[1:])
-    return image_of(phase.mul_(amplitude), x)
+    return image_of(phase * amplitude, x)
 
 
 def mixed_within(x: Tensor, order: Tensor, lam: Tensor) -> Tensor:
@@ -91,12 +91,12 @@ def mixed_within(x: Tensor, order: Tensor, lam: Tensor) -> Tensor:
     phase = phases(half, amplitude)
     lam = lam.view(-1, 1, 1, 1).to(amplitude)
     amplitude = (1 - lam) * amplitude + lam * amplitude.index_select(0, order)
-    return image_of(phase.mul_(amplitude), x)
+    return image_of(phase * amplitude, x)
 
 
 def phases(half: Tensor, amplitude: Tensor) -> Tensor:
     """Return e^{i arg F} of a half spectrum of these amplitudes; 1 where F is 0."""
-    return half.sgn().masked_fill_(amplitude == 0, 1)
+    return half.sgn().masked_fill(amplitude == 0, 1)
 
 
 def image_of(half: Tensor, like: Tensor) -> Tensor:
