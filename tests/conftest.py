@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from support.command_line import Command, Ran
 
 from unseen.cli.main import main
 
 torch.set_num_threads(1)
+settings.register_profile("any machine", deadline=None)  # however busy it is
+settings.load_profile("any machine")
 os.environ.pop("COLUMNS", None)  # workers of pytest have one, and tables are as wide as it says
 
 

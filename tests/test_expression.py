@@ -111,14 +111,12 @@ class TestParse:
 
 class TestText:
     @given(st.lists(calls, min_size=1, max_size=4).map(tuple))
-    @settings(deadline=None)
     def test_text_reads_back_as_the_same_calls(self, parts: tuple[Call, ...]) -> None:
         assert parse(text(parts)) == parts
         # == takes 1, 1.0 and True for the same, and forgets the order of options: repr does not.
         assert repr(parse(text(parts))) == repr(parts)
 
     @given(st.lists(calls, min_size=1, max_size=3).map(tuple))
-    @settings(deadline=None)
     def test_the_canonical_text_is_a_fixed_point(self, parts: tuple[Call, ...]) -> None:
         assert text(parse(text(parts))) == text(parts)
 
@@ -128,7 +126,7 @@ class TestText:
 
 class TestMalformed:
     @given(st.text() | st.text("abf-_+()[]=,.'\"1e* \n\\"))
-    @settings(deadline=None, max_examples=300)
+    @settings(max_examples=300)
     def test_any_text_is_read_or_refused_politely(self, source: str) -> None:
         try:
             parts = parse(source)

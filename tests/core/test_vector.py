@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.bounds import gamma, roundings
 from torch import Tensor, nn
@@ -94,7 +94,6 @@ def images(count: int = 6) -> Tensor:
 
 class TestLayout:
     @given(tensors)
-    @settings(deadline=None)
     def test_packing_and_viewing_lose_nothing(self, tensors: dict[str, Tensor]) -> None:
         layout = Layout.of(tensors)
         vector = layout.pack(tensors)
@@ -107,7 +106,6 @@ class TestLayout:
         assert torch.equal(layout.pack(views), vector)
 
     @given(tensors, st.integers(1, 3))
-    @settings(deadline=None)
     def test_rows_of_a_stack_are_viewed_alike(self, tensors: dict[str, Tensor], K: int) -> None:
         layout = Layout.of(tensors)
         matrix = stack(K, layout.pack(tensors))
@@ -120,7 +118,6 @@ class TestLayout:
                 assert torch.equal(view[k], layout.views(matrix[k])[name])
 
     @given(tensors)
-    @settings(deadline=None)
     def test_views_share_the_vectors_memory(self, tensors: dict[str, Tensor]) -> None:
         layout = Layout.of(tensors)
         vector = layout.pack(tensors)
@@ -130,7 +127,6 @@ class TestLayout:
         assert bool((vector == -1).all())
 
     @given(tensors, st.integers(0, 2))
-    @settings(deadline=None)
     def test_storage_views_are_the_views_with_every_stride(
         self, tensors: dict[str, Tensor], k: int
     ) -> None:
@@ -145,7 +141,6 @@ class TestLayout:
         assert bool((matrix[[i for i in range(3) if i != k]] == -1).all())
 
     @given(tensors, st.sampled_from(["whole", "module", "tensor"]))
-    @settings(deadline=None)
     def test_blocks_cover_the_vector_without_gaps(
         self, tensors: dict[str, Tensor], by: Blocks
     ) -> None:

@@ -58,7 +58,7 @@ def test_features_are_those_of_scikit_learn_on_the_pooled_rows() -> None:
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
     st.floats(0, 0.9),

@@ -23,7 +23,7 @@ from unseen.study.prepare import held_back, prepare, rows_of
 from unseen.study.setting import digest_of
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2)), min_size=2, max_size=60),
     st.floats(0.05, 0.9),

@@ -347,7 +347,7 @@ def test_no_rows_are_refused():
         Mean("uniform")(torch.zeros(0, 4), {}, {})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_finite_input_ever_gives_nan(data):
     rule = RULES[data.draw(st.sampled_from(sorted(RULES)))]

@@ -45,7 +45,7 @@ def scored(seed: int, n: int, classes: int) -> tuple[Tensor, Tensor]:
     return outputs, torch.randint(max(classes, 2), (n,), generator=draw)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seeds, st.integers(1, 60), st.sampled_from([1, 2]))
 def test_the_four_rates_are_those_of_the_confusion_matrix(seed: int, n: int, columns: int) -> None:
     outputs, y = scored(seed, n, columns)
@@ -60,7 +60,7 @@ def test_the_four_rates_are_those_of_the_confusion_matrix(seed: int, n: int, col
         assert value is None if whole == 0 else value == pytest.approx(part / whole)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seeds, st.integers(2, 60), st.integers(2, 5))
 def test_brier_and_macro_auroc(seed: int, n: int, classes: int) -> None:
     outputs, y = scored(seed, n, classes)
@@ -90,7 +90,7 @@ def test_ece_by_hand() -> None:
     assert METRICS["ece"](outputs, y) == pytest.approx(total)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seeds, st.floats(0.2, 3), st.floats(-2, 2))
 def test_calibration_is_a_logistic_regression_on_the_logit(
     seed: int, slope: float, shift: float
@@ -120,7 +120,7 @@ def test_what_separates_or_does_not_vary_has_no_calibration_slope() -> None:
     assert logistic(torch.tensor([-2.0, -1, 1, 2]).double(), y.double(), weights).isnan().all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seeds, st.integers(3, 20))
 def test_concordance_counts_pairs(seed: int, n: int) -> None:
     draw = keyed(f"concordance/{seed}")

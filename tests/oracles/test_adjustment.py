@@ -336,7 +336,7 @@ gaps = st.one_of(
 
 
 @given(gaps, st.sampled_from(VARIANTS), st.sampled_from([0.0, 0.05, 0.5, 0.99]), st.data())
-@settings(deadline=None, derandomize=True, max_examples=400)
+@settings(derandomize=True, max_examples=400)
 def test_never_nan(gap, variant, step, data) -> None:
     """Whatever the gaps, the weights are a distribution, and the next round can go on."""
     count = len(gap)

@@ -183,7 +183,7 @@ def test_agreement_is_applied_last(zeros) -> None:
     ),
     st.sampled_from(ZEROS),
 )
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(derandomize=True, max_examples=150)
 def test_between_the_extremes_and_odd(values, zeros) -> None:
     """Finite, within the largest magnitude, and odd in g (except where zeros count as negative)."""
     found = one(values, zeros)

@@ -56,7 +56,7 @@ def test_the_inner_products_decide_everything(base, others, when, lam) -> None:
     arrays(np.float64, st.tuples(st.integers(2, 4), st.just(3)), elements=st.integers(-3, 3)),
     st.sampled_from(READINGS),
 )
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 def test_orthogonal_gradients_do_not_conflict(rows, reading) -> None:
     """Small integers and lambda = 1/4 leave no rounding, so exact zeros of the test are met."""
     base, others, when = reading

@@ -30,7 +30,7 @@ def of_all_signs(found: list[int]) -> float:
 
 
 @given(hundredths)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_wilcoxon_is_that_of_all_signs(found: list[int]) -> None:
     assert wilcoxon([d / 100 for d in found]) == pytest.approx(of_all_signs(found), rel=1e-12)
 

@@ -80,7 +80,7 @@ def test_of_two_or_three_seeds_the_interval_is_their_range() -> None:
 
 
 @given(st.lists(numbers, min_size=2, max_size=6), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_intervals_are_within_the_range_in_any_order(
     values: list[float], shuffler: random.Random
 ) -> None:

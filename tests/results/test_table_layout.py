@@ -54,7 +54,7 @@ def figures(made: Table) -> list[str]:
     return [c.text(made.number_text, made.spread) for row in made.cells for c in row[:n]]
 
 
-@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
 @given(
     targets=st.integers(1, 80), methods=st.integers(1, 41), width=st.integers(60, 200),
     spread=st.sampled_from(["error", "interval"]),
