@@ -95,8 +95,12 @@ def mixed_within(x: Tensor, order: Tensor, lam: Tensor) -> Tensor:
 
 
 def phases(half: Tensor, amplitude: Tensor) -> Tensor:
-    """Return e^{i arg F} of a half spectrum of these amplitudes; 1 where F is 0."""
-    return half.sgn().masked_fill(amplitude == 0, 1)
+    """Return e^{i arg F} of a half spectrum of these amplitudes; 1 where F is 0 or as good as that.
+
+    Note:
+        Below the smallest normal number the reciprocal of an amplitude is not finite.
+    """
+    return half.sgn().masked_fill(amplitude < torch.finfo(amplitude.dtype).tiny, 1)
 
 
 def image_of(half: Tensor, like: Tensor) -> Tensor:
