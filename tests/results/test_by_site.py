@@ -241,6 +241,17 @@ def test_rows_of_other_budgets_are_named_in_the_first_line() -> None:
     assert "Rows differ" not in alike
 
 
+@pytest.mark.parametrize(("seeds", "said"), [((1, 3), True), ((3, 3), False)])
+def test_rows_of_other_numbers_of_seeds_are_named_too(seeds: tuple[int, int], said: bool) -> None:
+    parts = [
+        replace(sites(**{name: (0.9, 0.1)}), seeds=count, budgets={name: "no search"})
+        for name, count in zip(("ours", "theirs"), seeds, strict=True)
+    ]
+    first = page([joined(parts)], "ours", [()]).splitlines()[0]
+    assert ("*ours*: no search; 1 seed; *theirs*: no search; 3 seeds." in first) == said
+    assert first.startswith("Rows differ") == said
+
+
 def test_comparisons_that_did_not_run_count_in_the_correction() -> None:
     # Ten sites of one sign: Wilcoxon's exact p is 2 / 2^10. As one of three that were declared, and
     # the smallest of them, Holm multiplies it by three.

@@ -20,6 +20,7 @@ from unseen.errors import UnseenError, check_known
 from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES
 from unseen.results.comparable import check_data, check_plans
 from unseen.results.comparison import holm, wilcoxon
+from unseen.results.formats import counted
 from unseen.results.metric_name import MetricName
 from unseen.results.paired import detectable, equivalence, permuted
 from unseen.results.selection import less_is_better, select, value
@@ -228,10 +229,14 @@ def joined(parts: Sequence[Sites]) -> Sites:
     whole = {method: own for part in parts for method, own in part.figures.items()}
     lines = tuple(line for part in parts for line in part.lines)
     groups = frozenset().union(*(part.groups for part in parts))
-    budgets = {name: text for part in parts for name, text in part.budgets.items()}
-    fewest = min(part.seeds for part in parts)
+    counts = {part.seeds for part in parts}
+    budgets = {
+        name: f"{text}; {counted(part.seeds, 'seed')}" if len(counts) > 1 else text
+        for part in parts
+        for name, text in part.budgets.items()
+    }
     return replace(
-        parts[0], figures=whole, seeds=fewest, lines=lines, groups=groups, budgets=budgets
+        parts[0], figures=whole, seeds=min(counts), lines=lines, groups=groups, budgets=budgets
     )
 
 
