@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -316,3 +317,19 @@ def test_finished_jobs_tell_what_the_others_will_take(tmp_path: Path) -> None:
     lines = report([fedavg, ppdg], peak, 1)
     assert lines[0] == "estimate, from short rounds on this machine and from finished jobs:"
     assert lines[1] == "  fedavg: 1 x 20.0 s = 20.0 s"
+
+
+def test_finished_jobs_that_keep_no_seconds_leave_the_others_to_a_measurement(
+    tmp_path: Path,
+) -> None:
+    """As in unpacked records, whose seconds were another machine's."""
+    study = Study(**{**ROTATED, "methods": ["fedavg"], "seeds": 2})
+    folder = prepare_study(study, tmp_path).jobs[0].folder(tmp_path)
+    Log.resume(folder, {}).close()
+    mark_done(folder, {}, 10.0, 40_000)
+    mark = json.loads((folder / "done.json").read_text())
+    del mark["seconds"], mark["peak_mib"]
+    (folder / "done.json").write_text(json.dumps(mark))
+    (fedavg,), peak = estimates(prepare_study(study, tmp_path))
+    assert (fedavg.jobs, fedavg.recorded) == (1, False)
+    assert fedavg.seconds > 0 and 0 < peak < 40_000

@@ -101,10 +101,13 @@ def beside(planned: Plan, memory: Mapping[str, float]) -> float:
 
 
 def finished(planned: Plan, method: str) -> list[Record]:
-    """Return the marks of a method's jobs that ran to their end."""
+    """Return the marks of a method's jobs that ran to their end and say what they took.
+
+    Records kept for others to check leave seconds and memory out, as those of another machine.
+    """
     folder = StudyFolder(planned.setting.out)
     jobs = (folder.job(job) for job in planned.jobs if job.method == method)
-    return [job.mark for job in jobs if job.state == "done"]
+    return [job.mark for job in jobs if job.state == "done" and "seconds" in job.mark]
 
 
 def report(
