@@ -84,6 +84,15 @@ def test_the_earliest_round_wins_ties() -> None:
     assert select("source-validation", source[::-1], [], "accuracy") == 1
 
 
+def test_means_that_differ_by_rounding_alone_are_equal() -> None:
+    """(1 + 5) / 2 and (2 + 4) / 2 tenths are both 3, and as floats a last digit apart."""
+    rows = records("accuracy", a=[0.1, 0.2], b=[0.5, 0.4])
+    assert (0.1 + 0.5) / 2 < (0.2 + 0.4) / 2
+    assert select("source-validation(ties='first')", rows, [], "accuracy") == 0
+    rows = [row | {"loss": loss} for row, loss in zip(rows, (2.0, 3.0, 2.0, 3.0), strict=True)]
+    assert select("source-validation", rows, [], "accuracy") == 0
+
+
 def test_of_equal_rounds_the_lowest_loss_wins() -> None:
     """Nine of ten examples are of one class: all rounds answer it, and only the loss falls."""
     accuracy = records("accuracy", a=[0.8, 0.9, 0.9, 0.9], b=[0.8, 0.9, 0.9, 0.9])

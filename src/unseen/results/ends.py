@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from unseen.results.selection import Records, Selected, levels
-from unseen.results.statistics import mean
 
 #: With fewer evaluated rounds nothing is said of where a curve goes.
 FEWEST = 3
@@ -34,7 +33,7 @@ class Ends:
 
     def _count(self, run: Selected, source: Records) -> None:
         rows = [record for record in source if record["role"] == "source" and "loss" in record]
-        losses = {r: mean(own) for r, own in levels(rows, "loss").items()}
+        losses = levels(rows, "loss")
         if len(losses) < FEWEST:
             return
         self.jobs[run.method] += 1

@@ -13,7 +13,7 @@ from unseen.errors import UnseenError, check_known, number
 from unseen.expression import parse, resolve
 from unseen.results import metric_name
 from unseen.results.metric_name import MetricName
-from unseen.results.statistics import mean
+from unseen.results.statistics import comparable, mean
 
 if TYPE_CHECKING:
     from unseen.results.records import Job
@@ -327,7 +327,7 @@ def _best(name: str, records: Records, metric: str, ties: Ties = "first") -> int
     answered = Counter(record["round"] for record in records)
     rounds = levels(records, metric)
     most = max((answered[round] for round in rounds), default=0)
-    rounds = {round: values for round, values in rounds.items() if answered[round] == most}
+    rounds = {round: level for round, level in rounds.items() if answered[round] == most}
     if not rounds:
         raise UnseenError(
             f"{name} cannot select by {metric}: it is undefined in all {len(records)} evaluations "
@@ -338,13 +338,13 @@ def _best(name: str, records: Records, metric: str, ties: Ties = "first") -> int
     sign = 1 if less_is_better(metric) else -1
     measured = ties == "loss" and all("loss" in record for record in records)
     losses = levels(records, "loss") if measured else {}
-    return min(rounds, key=lambda r: (sign * mean(rounds[r]), mean(losses.get(r, [math.inf])), r))
+    return min(rounds, key=lambda r: (sign * rounds[r], losses.get(r, math.inf), r))
 
 
-def levels(records: Records, metric: str) -> dict[int, list[float]]:
-    """Return round -> a metric at the domains where it is defined."""
+def levels(records: Records, metric: str) -> dict[int, float]:
+    """Return round -> the mean of a metric over the domains where it is defined, comparable."""
     rounds: dict[int, list[float]] = defaultdict(list)
     for record in records:
         if (level := value(record, metric)) is not None:
             rounds[record["round"]].append(level)
-    return rounds
+    return {round: comparable(mean(levels)) for round, levels in rounds.items()}

@@ -24,6 +24,16 @@ def mean(values: Sequence[float]) -> float:
     return float(statistics.mean(values))
 
 
+def comparable(figure: float) -> float:
+    """Return the figure to twelve digits, since means that should be equal may differ by rounding.
+
+    Example:
+        >>> 0.1 + 0.5 == 0.2 + 0.4, comparable(0.1 + 0.5) == comparable(0.2 + 0.4)
+        (False, True)
+    """
+    return float(f"{figure:.12g}")
+
+
 def standard_error(values: Sequence[float]) -> float | None:
     """Return s / √n, the standard error of the mean, with s² = Σ (x_i - x̄)² / (n - 1).
 
