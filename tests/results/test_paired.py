@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from operator import mul
 
 import numpy as np
 import pytest
@@ -121,3 +122,14 @@ def test_permuted_signs_need_no_unit() -> None:
             (large,), np.mean, permutation_type="samples", n_resamples=np.inf
         ).pvalue
         assert permuted(large.tolist()) == pytest.approx(expected)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=10))
+@settings(max_examples=60)
+def test_permuted_signs_of_rounded_shares_are_those_of_the_shares(counts: list[int]) -> None:
+    """Differences of shares of 594 come rounded to twelve digits; equal sums stay equal."""
+    total = abs(sum(counts))
+    signs = product((1, -1), repeat=len(counts))
+    far = [abs(sum(map(mul, s, counts))) >= total for s in signs]
+    expected = sum(far) / len(far)
+    assert permuted([round(count / 594, 12) for count in counts]) == expected

@@ -29,8 +29,9 @@ def permuted(differences: Sequence[float]) -> float:
         0.0625
     """
     d = np.asarray(differences)
-    n, near = len(d), 1e-12 * float(np.abs(d).sum())
-    total = abs(d.sum()) - near  # but for rounding, in the unit of the differences
+    n = len(d)
+    near = 1e-12 * float(n + np.abs(d).sum())  # they come rounded to so many decimals
+    total = abs(d.sum()) - near
     if n <= EXACT:
         signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
         return float(np.mean(np.abs(signs @ d) >= total))
