@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -297,6 +298,31 @@ def test_the_fewest_seeds_of_any_figure_are_named(tmp_path: Path) -> None:
     assert whole.seeds == 1 and set(whole.figures["glm"]) == set("abcd")
     parts = replace(sites(one=(0.5,)), seeds=2), sites(two=(0.5,))
     assert joined(parts).seeds == joined(parts[::-1]).seeds == 2
+
+
+def test_seeds_that_one_method_alone_has_at_a_site_enter_no_comparison(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    settings = {"rounds": 1, "seeds": 2, "holdout": {"groups": 2}}
+    out = tmp_path / "out"
+    study(path, methods=["fedavg", "glm"], **settings).run(out)
+    (before,) = figures([out])
+    study(path, methods=["glm"], targets=["a"], **{**settings, "seeds": 3}).run(out)
+    (after,) = figures([out])
+    assert after.figures == before.figures and after.seeds == 2
+    assert after.lines == (*before.lines, "out: left out for want of a pair: seed 2 of `glm` at a")
+
+
+def test_jobs_that_diverged_are_said_to_have_no_figure(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    settings = {"rounds": 1, "seeds": 2, "holdout": {"groups": 2}}
+    out = tmp_path / "out"
+    study(path, methods=["fedavg", "glm"], **settings).run(out)
+    folder = next((out / "records").glob("fedavg/*/seed-1"))
+    mark = json.loads((folder / "done.json").read_text())
+    (folder / "done.json").write_text(json.dumps(mark | {"diverged": "nan in round 0"}))
+    (whole,) = figures([out])
+    assert any("diverged, and without a figure, which favours them: 1 job of `fedavg`" in line
+               for line in whole.lines)  # fmt: skip
 
 
 def test_no_permuted_p_is_below_that_of_its_draws() -> None:

@@ -154,3 +154,22 @@ def test_the_clock_adds_up_its_phases() -> None:
         with clock.phase("decoding"):
             pass
     assert set(clock.seconds) == {"decoding"} and clock.lines()[-1].startswith("total")
+
+
+@pytest.mark.parametrize("name", ["balanced-accuracy", "f1-macro", "auroc-ovr"])
+@pytest.mark.parametrize(("rare", "drawn"), [(1, False), (9, False), (10, True)])
+def test_a_mean_over_classes_needs_ten_of_each(name: str, rare: int, drawn: bool) -> None:
+    """A draw without the rare class averages over two classes: with one, in 37 draws of 100."""
+    y = torch.tensor([0] * 20 + [1] * 19 + [2] * rare)
+    outputs = torch.randn(len(y), 3, generator=keyed("classes"))
+    found = measured(outputs, y, [name, "loss"])
+    assert (found[name].low is not None) == drawn
+    assert found["loss"].low is not None
+
+
+def test_a_perfect_order_has_no_interval_of_draws() -> None:
+    """Every draw is in order, too, whatever the truth; Wilson's of the accuracy has a width."""
+    y = torch.tensor([0] * 20 + [1] * 20)
+    found = measured(torch.stack([-y.float(), y.float()], 1), y, ["auroc", "accuracy"])
+    assert found["auroc"].value == 1 and found["auroc"].low is None
+    assert found["accuracy"].low == pytest.approx(0.912, abs=5e-4)  # 40 / (40 + 1.96²)

@@ -155,6 +155,7 @@ def expectation(file: Path) -> dict[str, Any]:
         return {
             "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
             "metric": choice["metric"], "level": LEVEL, "data": choice["data"],
+            "judged by": sorted(site for group in choice["groups"].values() for site in group),
             "notes": [*check(choice), *against_constant(choice)], **expected,
         }  # fmt: skip
     except (OSError, ValueError, KeyError, StopIteration, TypeError) as error:

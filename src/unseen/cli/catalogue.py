@@ -138,9 +138,17 @@ CATALOGUES: dict[str, Callable[[], Rows]] = {
 
 
 def page(name: str) -> str:
-    """Return a method's page: equations, options with defaults, what it shares, source, BibTeX."""
+    """Return a method's page: equations, options with defaults, what it shares, source, BibTeX.
+
+    Args:
+        name: A method, a modifier, or a recipe of several parts, whose pages follow each other.
+    """
     name = name.strip()
     add, path = name.startswith("+"), name.removeprefix("+")
+    if "+" in path or "(" in path:
+        composed = method(f"fedavg+{path}" if add else path)
+        names = [f"{'+' * (add or i > 0)}{call.name}" for i, call in enumerate(parse(path))]
+        return "\n\n".join([composed.name, *(page(n).split(f"\n\n+{n}\n")[0] for n in names)])
     if ":" in name:
         part: Callable[..., Any] = own_part("method", path)
         example = part(method("fedavg")) if add else method(path)

@@ -33,7 +33,8 @@ def compare(
             (forest.svg); without it the page is printed.
     """
     from unseen.core.atomic import write_atomically
-    from unseen.errors import check_known
+    from unseen.errors import UnseenError, check_known
+    from unseen.methods.compose import method as compose
     from unseen.results.by_site import across, effects, figures
     from unseen.results.site_page import page, table
     from unseen.results.study_folder import find
@@ -41,19 +42,28 @@ def compare(
 
     every = figures([find(folder) for folder in folders], metric, selection)
     ran = dict.fromkeys(m for sites in every for m in sites.figures)
-    check_known("method to compare", ran, method)
+    check_known("--method", ran, method)
     for one in split_list(columns or ""):
         if not any(m.strip() in ran for m in one.split("|")):
             check_known("method of a column", ran, one)
     asked = split_list(against) if against else ()
+    for one in asked:
+        if one not in ran:
+            compose(one)  # a declared method that has not run; a mistyped one is refused
+    if asked and not ran.keys() & {*asked}:
+        raise UnseenError(
+            f"none of the methods to compare {method} with has run: {against}.",
+            remedy=f"Name some of these: {', '.join(m for m in ran if m != method)}.",
+        )
     rows = []
     for sites in every:
         others = [m for m in asked or sites.figures if m != method]
         rows.append(effects(sites, method, others) if method in sites.figures else ())
-    shared = [m for m in asked or every[0].figures if m != method]
-    common = [m for m in shared if all(m in sites.figures for sites in every)]
-    several = len(every) > 1 and common
-    over_sets = across(every, method, common, len(shared)) if several else None
+    having = [sites for sites in every if method in sites.figures]
+    shared = [m for m in asked or having[0].figures if m != method]
+    common = [m for m in shared if all(m in sites.figures for sites in having)]
+    several = len(having) > 1 and common
+    over_sets = across(having, method, common, len(shared)) if several else None
     table_of = [[m.strip() for m in one.split("|")] for one in split_list(columns or "")]
     apart = [m for m in ran if not pools(m)]
     text = page(every, method, rows, over_sets, table_of, apart, [m for m in ran if grows(m)])

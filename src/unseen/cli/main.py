@@ -211,7 +211,7 @@ def show(method: str) -> None:
     """Show a method: equations, source, options with defaults, citation.
 
     Args:
-        method: A method or modifier, such as ppdg or ga.
+        method: A method or modifier, such as ppdg or ga, or a recipe, such as "ppdg(lam=0.2)+ga".
     """
     from unseen.cli.catalogue import page
 

@@ -201,9 +201,10 @@ class StudyReport:
     def views(self) -> tuple[Results, ...]:
         """The results of each folder."""
         about = self.identity
+        study = self.study.model_copy(update={"seeds": self.seeds})
         return tuple(
             Results(
-                self.study, folder.path, self.methods, self.plan, tuple(self.metrics),
+                study, folder.path, self.methods, self.plan, tuple(self.metrics),
                 about.get("model", ""), about.get("data", ""), self.refused,
                 about.get("weights"), self.stand_in, folder.notes,
             )

@@ -23,6 +23,7 @@ from unseen.results.comparison import holm, wilcoxon
 from unseen.results.formats import counted
 from unseen.results.metric_name import MetricName
 from unseen.results.paired import detectable, equivalence, permuted
+from unseen.results.seeds_by_site import in_common, without_end
 from unseen.results.selection import less_is_better, select, value
 from unseen.results.statistics import interval, mean, quantile, ranks
 from unseen.results.study_folder import StudyFolder
@@ -172,8 +173,10 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
             remedy="Look at its table, or compare studies that leave sites out.",
         )
     by_seed: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
-    groups, judged = set(), set[str]()
+    groups, judged, diverged = set(), set[str](), list[tuple[str, str]]()
     for job in study.jobs():
+        if job.state == "diverged":
+            diverged.append((job.job.method, job.job.task))
         if job.state != "done":
             continue
         groups.add(frozenset(record["domain"] for record in job.target))
@@ -188,13 +191,15 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
             f"{study.path} has no finished job with {name} at a target.",
             remedy="Let the study run on, or name another --metric.",
         )
+    paired, notes = in_common(by_seed)
     means = {
         method: {site: mean([*map(mean, seeds.values())]) for site, seeds in sites.items()}
-        for method, sites in by_seed.items()
+        for method, sites in paired.items()
     }
-    seeds = min(len(own) for sites in by_seed.values() for own in sites.values())
+    seeds = min(len(own) for sites in paired.values() for own in sites.values())
     dataset = str(study.settings["dataset"])
-    lines = (f"{study.path.name}: {rule}, {seeds} seed{'s' if seeds > 1 else ''}",)
+    said = (f"{rule}, {counted(seeds, 'seed')}", *notes, *without_end(diverged))
+    lines = tuple(f"{study.path.name}: {text}" for text in said)
     budgets = {study.path.name: budget(study.settings)}
     classes = not judged & (OF_NUMBERS | OF_TIMES)
     return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes,

@@ -189,6 +189,9 @@ class Comparison:
         normal = f" up to {EXACT} of them and normal beyond" if self.pairs > EXACT else ""
         exact = f", exact{normal} with mean ranks for ties and without differences of 0"
         exact = exact if self.test == "wilcoxon" else ""
+        if not any(self.raw.values()):
+            pairs = f"all {self.pairs} pairs (target, seed)"
+            return [f"rank and p: empty where a method, or {self.reference}, has not {pairs}"]
         lines = [
             "rank: mean over targets of the rank of the mean over seeds, 1 is best",
             self.ranking.note,

@@ -176,6 +176,7 @@ def choice_of(sites: Sites, candidates: Sequence[str]) -> dict[str, object] | No
     if (choice := by_others(sites, there)) is None:
         return None
     counts = Counter(choice.choices.values()).most_common()
+    times = [f"`{m}` {counted(n, 'time')}" for m, n in counts]
     average = number(mean(list(choice.figures.values())), sites.metric)
     others = [m for m in sites.figures if m not in there]
     without = f" (without {', '.join(f'`{m}`' for m in others)}: pooled rows)" if others else ""
@@ -184,7 +185,7 @@ def choice_of(sites: Sites, candidates: Sequence[str]) -> dict[str, object] | No
         f"methods{without} at "
         f"{choice.best} of {len(choice.choices)} sites, "
         f"{number(choice.regret, sites.metric)} behind the best at each on average. "
-        f"Chosen: {', '.join(f'`{m}` {n} times' for m, n in counts)}. The models "
+        f"Chosen: {', '.join(times)}. The models "
         "by which the others judge have seen the site's rows."
     )
     ordered = sorted(choice.over.items(), key=lambda pair: pair[1][0])

@@ -122,14 +122,19 @@ class Results:
         return main_metric(self.study.metric, self.metrics)
 
     @property
+    def plain(self) -> tuple[str, ...]:
+        """The metrics that are of no groups."""
+        return tuple(name for name in self.metrics if "@" not in name)
+
+    @property
     def offered(self) -> tuple[str, ...]:
         """Every metric that a table can show."""
         groups = self.study.groups
-        worst = (str(MetricName(m, column, (WORST,))) for m in self.metrics for column in groups)
-        target = (*self.metrics, *worst)
+        worst = (str(MetricName(m, column, (WORST,))) for m in self.plain for column in groups)
+        target = dict.fromkeys((*self.metrics, *worst))
         has_validation = any(task.validation for task in self.tasks)
         validation = (f"{VALIDATION} {name}" for name in target if has_validation)
-        return (*target, *validation, *fairness.offered(self.metrics, groups))
+        return (*target, *validation, *fairness.offered(self.plain, groups))
 
     def among(self, names: Sequence[str]) -> tuple[str | None, ...]:
         """Return the names that a table can show; for none of them None, the study's metric."""
@@ -158,7 +163,7 @@ class Results:
         failed, paper = self.diverged(), self.paper(metric)
         ends = Ends(self.own_rounds(), self.study.evaluate_every)
         runs, columns, notes = ends.watch(self._runs(failed, rule)), tuple[str, ...](), []
-        if metric in fairness.offered(self.metrics, self.study.groups):
+        if metric in fairness.offered(self.plain, self.study.groups):
             columns, results = fairness.of_sources(metric, runs)
             notes = [fairness.note(metric)]
         elif VALIDATION in MetricName.parse(metric).words:

@@ -21,6 +21,8 @@ RESAMPLES = 1000
 #: under the curve of 0.76, intervals of 95 % then hold the truth in 94 %; with five in 86 %, with
 #: two in 55 %.
 FEWEST_OF_A_KIND = 10
+#: Metrics that are means over the classes that occur: a draw without a rare one is another mean.
+OVER_CLASSES = ("balanced-accuracy", "f1-macro", "auroc-ovr")
 #: Metrics that are shares of rows -> which rows, by the decisions [N] and the labels [N].
 SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "accuracy": lambda guess, y: torch.ones_like(y, dtype=torch.bool),
@@ -89,7 +91,9 @@ def measured(
         The draws are keyed, so the same outputs give the same interval. It is about further
         examples of the same site, and says nothing about another one. Samples in which a metric is
         undefined are left out. There is none from fewer than ten examples (units) of the rarer
-        kind: those outside the most frequent class, events, or all where labels are numbers.
+        kind: those outside the most frequent class, events, or all where labels are numbers; of a
+        mean over classes, those of the rarest class that occurs. There is none either where all
+        samples give one figure, as of a perfect order: they cannot say how certain it is.
 
     Source:
         Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
@@ -102,11 +106,14 @@ def measured(
         if name in shares and (n := _count(units, shares[name](predicted(z[name]), y))):
             ends[name] = wilson(float(value or 0), n)
     others = [name for name in metrics if name not in shares and values[name] is not None]
-    if _count(units, rarer(y)) >= FEWEST_OF_A_KIND:
+    if fewest(y, units) < FEWEST_OF_A_KIND:
+        others = [name for name in others if name not in OVER_CLASSES]
+    if others and _count(units, rarer(y)) >= FEWEST_OF_A_KIND:
         place = torch.arange(len(y)) if units is None else units.unique(return_inverse=True)[1]
         weighted = {name: _by_unit(WEIGHTED[name](z[name], y), place) for name in others}
         samples = bootstrap(weighted, int(place.max()) + 1, RESAMPLES, keyed("bootstrap/examples"))
-        ends |= {name: both for name, x in samples.items() if (both := interval(x))}
+        drawn = {name: both for name, x in samples.items() if (both := interval(x))}
+        ends |= {name: (low, high) for name, (low, high) in drawn.items() if low < high}
     return {name: Measured(value, *ends.get(name, ())) for name, value in values.items()}
 
 
@@ -132,6 +139,13 @@ def rarer(y: Tensor) -> Tensor:
     if y.dim() != 1 or y.is_floating_point() or not len(y):
         return torch.ones(len(y), dtype=torch.bool)
     return y != y.mode().values
+
+
+def fewest(y: Tensor, units: Tensor | None) -> int:
+    """Return how many examples (units) the rarest class that occurs has; of numbers, all."""
+    if y.dim() != 1 or y.is_floating_point():
+        return _count(units, rarer(y))
+    return min((_count(units, y == label) for label in y.unique()), default=0)
 
 
 def codes(units: Sequence[Hashable]) -> Tensor | None:

@@ -147,6 +147,8 @@ class LabelledData:
         drop = self._training.arguments.get("missing_label") == "drop"
 
         def answer(item: Item) -> tuple[str, Value | str | None]:
+            if self.request.domain and item.cells:
+                check_known(f"column of {path} (for --domain)", item.cells, domain)
             name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
             name = sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
             if drop and label in item.cells and inputs.is_missing(cell.strip()):

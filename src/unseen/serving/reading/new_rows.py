@@ -262,7 +262,7 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
         with open_text(path, encoding, "surrogateescape") as file:
             rows = cells_by_line(file, dialect.separator or ",", strict=False)
             _, header = next(rows, (0, []))
-            if fault := header_fault(header, columns):
+            if fault := header_fault(header, columns, encoding):
                 yield Item(name, error=f"{fault}; none of its rows is used")
                 return
             for line, cells in rows:

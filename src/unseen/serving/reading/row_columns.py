@@ -63,13 +63,25 @@ def check_copies(inputs: Inputs, paths: Sequence[Path], names: Sequence[str]) ->
                 raise nearest(f"column of {path} (for --keep)", name, header)
 
 
-def header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
-    """Return why no row below these columns can be used, or ""; `columns` are the model's."""
+def header_fault(header: Sequence[str], columns: Sequence[str], encoding: str = "utf-8") -> str:
+    """Return why no row below these columns can be used, or "".
+
+    Args:
+        header: The file's columns; bytes that are not of the encoding as surrogates.
+        columns: The model's.
+        encoding: In which the file was read.
+    """
     if twice := sorted({name for name in header if header.count(name) > 1}):
         names = " and more than one called ".join(map(repr, twice))
         return f"has more than one column called {names}"
-    if not header or any("\x00" in name or has_surrogate(name) for name in header):
+    if not header:
+        return "is not a csv file: it has no header"
+    if any("\x00" in name for name in header):
         return "is not a csv file"
+    if foreign := [name for name in header if has_surrogate(name)]:
+        form = encoding.removesuffix("-sig").upper()
+        byte = next(ord(c) - 0xDC00 for c in foreign[0] if has_surrogate(c))
+        return f"is not {form}: its header holds the byte 0x{byte:02x}; save it as {form}"
     if missing := [name for name in columns if name not in header]:
         close = difflib.get_close_matches(missing[0], header, n=1)
         hint = f" (is {missing[0]!r} called {close[0]!r} there?)" if close else ""
