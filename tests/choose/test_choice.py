@@ -205,6 +205,12 @@ def test_the_command_and_the_model_of_its_answer(tmp_path):
     assert spec["expected at a new site"]["mean"] == said["mean"]
     card = (model / "README.md").read_text()
     assert f"expect accuracy {said['texts']['mean']}; 90% of such sites lie between" in card
+    held = tmp_path / "held"
+    options = ["holdout=hungary", "--out", str(held)]
+    trained = CliRunner().invoke(app, ["train", "--recipe", str(out / "choice.json"), *options])
+    assert trained.exit_code == 0, trained.output
+    card = (held / "README.md").read_text()
+    assert "the recipe was chosen with it: its figures at hungary were among those" in card
 
 
 def test_a_csv_file_needs_its_two_columns(tmp_path):

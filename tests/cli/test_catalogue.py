@@ -114,6 +114,18 @@ def test_every_list_has_rows_as_wide_as_its_header():
         assert {len(line) for line in lines} == {len(header)}
 
 
+def test_a_recipe_is_described_part_by_part() -> None:
+    text = page("ppdg(lam=0.2)+ga+ensemble(members=3)")
+    assert text.startswith("ppdg(lam=0.2)+ga+ensemble(members=3)\n")
+    titles = re.findall(r"^(\+?[a-z-]+)\n=+$", text, re.MULTILINE)
+    assert titles == ["ppdg", "+ga", "+ensemble"]
+    assert page("bag(of='trees')").endswith(page("bag"))
+    with pytest.raises(UnseenError, match="is a modifier, not a method"):
+        page("ga+ppdg+fedavg")
+    with pytest.raises(UnseenError, match="did you mean 'ensemble'"):
+        page("fedavg+ensembel")
+
+
 def test_an_unknown_page_names_the_nearest():
     with pytest.raises(UnseenError, match="did you mean 'pcgrad'"):
         page("pcgard")

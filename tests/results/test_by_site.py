@@ -309,7 +309,10 @@ def test_seeds_that_one_method_alone_has_at_a_site_enter_no_comparison(tmp_path:
     study(path, methods=["glm"], targets=["a"], **{**settings, "seeds": 3}).run(out)
     (after,) = figures([out])
     assert after.figures == before.figures and after.seeds == 2
-    assert after.lines == (*before.lines, "out: left out for want of a pair: seed 2 of `glm` at a")
+    assert after.lines == (
+        *before.lines,
+        "out: left out for want of a pair: seed 2 of `glm` at a, c",
+    )
 
 
 def test_jobs_that_diverged_are_said_to_have_no_figure(tmp_path: Path) -> None:
@@ -416,3 +419,26 @@ def test_studies_that_leave_out_other_groups_are_not_joined(tmp_path: Path) -> N
     study(path, methods=["glm"], targets=["a"], holdout={"groups": 2}).run(tmp_path / "part")
     (whole,) = figures([tmp_path / "one", tmp_path / "part"])
     assert set(whole.figures["glm"]) == {"a", "c"}
+
+
+def test_a_mistyped_method_is_refused_and_a_declared_one_may_be_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    settings = {"rounds": 1, "holdout": {"groups": 2}}
+    study(path, methods=["fedavg", "glm"], **settings).run(tmp_path / "one")
+    run = CliRunner().invoke
+    one = ["compare", str(tmp_path / "one"), "--method", "glm"]
+    assert "did you mean 'fedavg'" in str(run(app, [*one, "--against", "fedavgg"]).exception)
+    refused = run(app, [*one, "--against", "fedprox"]).exception
+    assert "none of the methods to compare glm with has run: fedprox" in str(refused)
+    assert "of which 1 did not run here" in run(app, [*one, "--against", "fedavg,fedprox"]).output
+    assert "unknown method (--method) 'portfolio'" in str(run(app, one[:2]).exception)
+
+
+def test_sets_without_the_method_are_not_counted(tmp_path: Path) -> None:
+    for name, methods in (("one", ["fedavg", "glm"]), ("two", ["fedavg", "ppdg"])):
+        path = write(tmp_path / f"{name}.csv", rows("abcd"))
+        out = tmp_path / name
+        study(path, methods=methods, rounds=1, holdout={"groups": 2}).run(out)
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    ran = CliRunner().invoke(app, ["compare", *folders, "--method", "glm"])
+    assert ran.exit_code == 0 and "data sets, each one figure" not in ran.output

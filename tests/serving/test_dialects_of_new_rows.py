@@ -113,6 +113,23 @@ def test_labels_are_evaluated_in_the_dialect_of_their_own_file(
     assert said[0] == said[1] and "24" in said[0]
 
 
+def test_a_header_in_another_encoding_and_a_mistyped_column_of_sites_are_refused(
+    tmp_path: Path, unseen: Command
+) -> None:
+    source = write_table(tmp_path / "plain.csv")
+    options = "domain='site', label='died', drop=['id', 'score']"
+    study = write_study(tmp_path / "s.toml", f"table(path='{source}', {options})")
+    folder = trained(study, tmp_path / "m").folder
+    refused = unseen("evaluate", folder, "--data", source, "--domain", "sitte")
+    assert refused.code and "did you mean 'site'?" in refused.err
+    lines = source.read_text().splitlines()
+    text = "\n".join([f"{lines[0]},Größe", *(f"{line},1" for line in lines[1:]), ""])
+    (tmp_path / "new.csv").write_text(text, encoding="cp1252")
+    for words in (("predict", folder), ("evaluate", folder, "--data")):
+        said = unseen(*words, tmp_path / "new.csv").err
+        assert "is not UTF-8: its header holds the byte 0xf6; save it as UTF-8" in said
+
+
 def test_only_the_missing_column_is_named(folder: Path, tmp_path: Path, unseen: Command) -> None:
     dataset = f"table(path='{folder / 'plain.csv'}', {OPTIONS})"
     model = trained(write_study(tmp_path / "p.toml", dataset), tmp_path / "p").folder

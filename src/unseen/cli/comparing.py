@@ -42,7 +42,7 @@ def compare(
 
     every = figures([find(folder) for folder in folders], metric, selection)
     ran = dict.fromkeys(m for sites in every for m in sites.figures)
-    check_known("--method", ran, method)
+    check_known("method (--method)", ran, method)
     for one in split_list(columns or ""):
         if not any(m.strip() in ran for m in one.split("|")):
             check_known("method of a column", ran, one)
