@@ -191,15 +191,15 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
             f"{study.path} has no finished job with {name} at a target.",
             remedy="Let the study run on, or name another --metric.",
         )
-    paired, notes = in_common(by_seed)
+    common, notes = in_common(by_seed)
     means = {
         method: {site: mean([*map(mean, seeds.values())]) for site, seeds in sites.items()}
-        for method, sites in paired.items()
+        for method, sites in common.items()
     }
-    seeds = min(len(own) for sites in paired.values() for own in sites.values())
+    seeds = min(len(own) for sites in common.values() for own in sites.values())
     dataset = str(study.settings["dataset"])
-    said = (f"{rule}, {counted(seeds, 'seed')}", *notes, *without_end(diverged))
-    lines = tuple(f"{study.path.name}: {text}" for text in said)
+    texts = (f"{rule}, {counted(seeds, 'seed')}", *notes, *without_end(diverged))
+    lines = tuple(f"{study.path.name}: {text}" for text in texts)
     budgets = {study.path.name: budget(study.settings)}
     classes = not judged & (OF_NUMBERS | OF_TIMES)
     return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes,

@@ -28,7 +28,7 @@ def in_common(by_seed: BySeed) -> tuple[BySeed, tuple[str, ...]]:
     for sites in by_seed.values():
         for site, own in sites.items():
             shared[site] = shared.get(site, set(own)) & set(own)
-    kept = {
+    common = {
         method: {
             site: {seed: own[seed] for seed in own if seed in shared[site] or not shared[site]}
             for site, own in sites.items()
@@ -38,7 +38,7 @@ def in_common(by_seed: BySeed) -> tuple[BySeed, tuple[str, ...]]:
     alone: dict[tuple[str, int], list[str]] = defaultdict(list)
     for method, sites in by_seed.items():
         for site, own in sites.items():
-            for seed in own.keys() - kept[method][site].keys():
+            for seed in own.keys() - common[method][site].keys():
                 alone[method, seed].append(site)
     texts = [
         f"seed {seed} of `{method}` at {', '.join(sorted(sites))}"
@@ -47,7 +47,7 @@ def in_common(by_seed: BySeed) -> tuple[BySeed, tuple[str, ...]]:
     notes = [f"left out for want of a pair: {'; '.join(texts)}"] if texts else []
     if apart := sorted(site for site, seeds in shared.items() if not seeds):
         notes.append(f"methods have no seed in common at {', '.join(apart)}: means over their own")
-    return kept, tuple(notes)
+    return common, tuple(notes)
 
 
 def without_end(diverged: Iterable[tuple[str, str]]) -> tuple[str, ...]:

@@ -112,8 +112,8 @@ def measured(
         place = torch.arange(len(y)) if units is None else units.unique(return_inverse=True)[1]
         weighted = {name: _by_unit(WEIGHTED[name](z[name], y), place) for name in others}
         samples = bootstrap(weighted, int(place.max()) + 1, RESAMPLES, keyed("bootstrap/examples"))
-        drawn = {name: both for name, x in samples.items() if (both := interval(x))}
-        ends |= {name: (low, high) for name, (low, high) in drawn.items() if low < high}
+        intervals = {name: both for name, x in samples.items() if (both := interval(x))}
+        ends |= {name: (low, high) for name, (low, high) in intervals.items() if low < high}
     return {name: Measured(value, *ends.get(name, ())) for name, value in values.items()}
 
 
