@@ -128,3 +128,12 @@ def test_what_is_asked_for_wins(tmp_path: Path) -> None:
     assert part.metrics[0] == "loss"
     with pytest.raises(UnseenError, match="method to compare with"):
         read([tmp_path / "a"], Choice(reference="fedagv"))
+
+
+def test_a_seed_of_one_method_alone_is_counted_alike_in_all_lines(tmp_path: Path) -> None:
+    write_study(tmp_path / "a")
+    write_job(tmp_path / "a", Job("ppdg", "d0", 2), 6, DOMAINS, 0.5)
+    (part,), _ = read([tmp_path / "a"], Choice())
+    text = "\n".join(part.main.notes)
+    assert "over 3 seeds" in text and "seeds 0, 1, 2" in text
+    assert "p: none, since no two methods, fedavg one of them, have all 6 pairs" in text

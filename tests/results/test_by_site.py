@@ -308,11 +308,17 @@ def test_seeds_that_one_method_alone_has_at_a_site_enter_no_comparison(tmp_path:
     (before,) = figures([out])
     study(path, methods=["glm"], targets=["a"], **{**settings, "seeds": 3}).run(out)
     (after,) = figures([out])
-    assert after.figures == before.figures and after.seeds == 2
-    assert after.lines == (
-        *before.lines,
-        "out: left out for want of a pair: seed 2 of `glm` at a, c",
-    )
+    assert effects(after, "glm", ["fedavg"]) == effects(before, "glm", ["fedavg"])
+    assert after.seeds == 2 and after.figures["fedavg"] == before.figures["fedavg"]
+    note = "seed 2 of `glm` alone at a, c; a comparison takes the seeds that both methods have"
+    assert after.lines == (*before.lines, f"out: {note}")
+
+
+def test_seeds_are_paired_across_studies_of_one_data_set() -> None:
+    """Ours at seed 0 is 0.75, theirs at seeds 0 and 1 are 0.5 and 0.7: the pair is 0.25 apart."""
+    ours = replace(sites(ours=(0.75,)), by_seed={"ours": {"s0": {0: 0.75}}}, seeds=1)
+    theirs = replace(sites(theirs=(0.6,)), by_seed={"theirs": {"s0": {0: 0.5, 1: 0.7}}}, seeds=2)
+    assert effects(joined([ours, theirs]), "ours", ["theirs"])[0].mean == 0.25
 
 
 def test_jobs_that_diverged_are_said_to_have_no_figure(tmp_path: Path) -> None:

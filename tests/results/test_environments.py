@@ -199,3 +199,10 @@ def test_what_is_offered_and_what_is_not(finished: Results) -> None:
         finished.table("source acuracy@angle")
     undefined = evaluation("a", 0, {"0": 0.5, "1": None}) | {"examples@angle": {"0": 2, "1": 2}}
     assert at_environments([undefined], 0, "accuracy@angle") == {"a/0": 0.5, "a/1": None}
+
+
+def test_results_of_a_folder_offer_the_same_names_as_those_of_its_study(finished: Results) -> None:
+    """Records of a folder name the worst of a column's groups themselves, which has no groups."""
+    again = replace(finished, metrics=("accuracy", "worst accuracy@angle"))
+    assert set(again.offered) == set(finished.offered)
+    assert all(again.table(name).metric == name for name in again.offered)

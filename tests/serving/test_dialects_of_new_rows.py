@@ -97,14 +97,19 @@ def test_labels_are_evaluated_in_the_dialect_of_training(
     ]  # fmt: skip
 
 
+def model_of(source: Path, options: str) -> Path:
+    """A model of a csv file whose sites are in the column `site`."""
+    dataset = f"table(path='{source}', domain='site', {options})"
+    study = write_study(source.parent / "s.toml", dataset)
+    return trained(study, source.parent / "m").folder
+
+
 def test_labels_are_evaluated_in_the_dialect_of_their_own_file(
     tmp_path: Path, unseen: Command
 ) -> None:
     """A regression's labels with decimal commas, for a model of points."""
     source = write_table(tmp_path / "plain.csv")
-    options = "domain='site', label='score', task='regression', drop=['id', 'died']"
-    study = write_study(tmp_path / "s.toml", f"table(path='{source}', {options})")
-    folder = trained(study, tmp_path / "m").folder
+    folder = model_of(source, "label='score', task='regression', drop=['id', 'died']")
     said = []
     for file in (source, written(source, tmp_path / "new.csv", ";", ",", "utf-8")):
         ran = unseen("evaluate", folder, "--data", file, "--format", "csv")
@@ -117,9 +122,7 @@ def test_a_header_in_another_encoding_and_a_mistyped_column_of_sites_are_refused
     tmp_path: Path, unseen: Command
 ) -> None:
     source = write_table(tmp_path / "plain.csv")
-    options = "domain='site', label='died', drop=['id', 'score']"
-    study = write_study(tmp_path / "s.toml", f"table(path='{source}', {options})")
-    folder = trained(study, tmp_path / "m").folder
+    folder = model_of(source, "label='died', drop=['id', 'score']")
     refused = unseen("evaluate", folder, "--data", source, "--domain", "sitte")
     assert refused.code and "did you mean 'site'?" in refused.err
     lines = source.read_text().splitlines()

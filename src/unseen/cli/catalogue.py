@@ -148,23 +148,21 @@ def page(name: str) -> str:
     if "+" in path or "(" in path:
         composed = method(f"fedavg+{path}" if add else path)
         names = [f"{'+' * (add or i > 0)}{call.name}" for i, call in enumerate(parse(path))]
-        return "\n\n".join([composed.name, *(page(n).split(f"\n\n+{n}\n")[0] for n in names)])
-    if ":" in name:
-        part: Callable[..., Any] = own_part("method", path)
-        example = part(method("fedavg")) if add else method(path)
-        cited = _added(example) if add else example.references
-        return _section(_facts(name, part, example, cited))
-    key = fold(path)
-    if key not in METHODS and key not in MODIFIERS:
-        raise nearest("method", name, {**METHODS, **MODIFIERS})
-    return "\n\n".join(map(_section, _parts(f"+{key}" if add else key)))
+        return "\n\n".join([composed.name, *(_section(_parts(n)[0]) for n in names)])
+    return "\n\n".join(map(_section, _parts(name)))
 
 
 def _parts(name: str) -> list[dict[str, Any]]:
     """Return what is to be said of a method, of its modifier, or of both."""
-    key = name.removeprefix("+")
-    parts = []
-    if name in METHODS:
+    add, path = name.startswith("+"), name.removeprefix("+")
+    if ":" in name:
+        part: Callable[..., Any] = own_part("method", path)
+        example = part(method("fedavg")) if add else method(path)
+        return [_facts(name, part, example, _added(example) if add else example.references)]
+    key, parts = fold(path), []
+    if key not in METHODS and key not in MODIFIERS:
+        raise nearest("method", name, {**METHODS, **MODIFIERS})
+    if key in METHODS and not add:
         example = method(key)
         parts.append(_facts(key, METHODS[key], example, example.references))
     if key in MODIFIERS:

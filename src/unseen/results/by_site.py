@@ -23,7 +23,7 @@ from unseen.results.comparison import holm, wilcoxon
 from unseen.results.formats import counted
 from unseen.results.metric_name import MetricName
 from unseen.results.paired import detectable, equivalence, permuted
-from unseen.results.seeds_by_site import in_common, without_end
+from unseen.results.seeds_by_site import BySeed, difference, over_seeds, uneven, without_end
 from unseen.results.selection import less_is_better, select, value
 from unseen.results.statistics import interval, mean, quantile, ranks
 from unseen.results.study_folder import StudyFolder
@@ -46,6 +46,7 @@ class Sites:
         budgets: Study -> its search, rounds and recipe, in words; rows differ where these do.
         classes: Whether labels are classes, whose loss has no unit.
         plan: The study's hold-out, as its settings have it.
+        by_seed: Method -> site -> seed -> its figure, where that is known.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Sites:
     budgets: Mapping[str, str] = field(default_factory=dict)
     classes: bool = True
     plan: str = ""
+    by_seed: Mapping[str, BySeed] = field(default_factory=dict)
 
     @property
     def lower(self) -> bool:
@@ -172,7 +174,7 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
             "are not repetitions.",
             remedy="Look at its table, or compare studies that leave sites out.",
         )
-    by_seed: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
+    by_task: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     groups, judged, diverged = set(), set[str](), list[tuple[str, str]]()
     for job in study.jobs():
         if job.state == "diverged":
@@ -184,26 +186,26 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
         judged |= {name for record in (*job.constant, *job.target) for name in record}
         for record in job.target:
             if record["round"] == round_ and (figure := value(record, name)) is not None:
-                at = by_seed[job.job.method][record["domain"]]
+                at = by_task[job.job.method][record["domain"]]
                 at.setdefault(job.job.seed, []).append(figure)
-    if not by_seed:
+    if not by_task:
         raise UnseenError(
             f"{study.path} has no finished job with {name} at a target.",
             remedy="Let the study run on, or name another --metric.",
         )
-    common, notes = in_common(by_seed)
-    means = {
-        method: {site: mean([*map(mean, seeds.values())]) for site, seeds in sites.items()}
-        for method, sites in common.items()
+    by_seed = {
+        method: {site: {k: mean(x) for k, x in seeds.items()} for site, seeds in sites.items()}
+        for method, sites in by_task.items()
     }
-    seeds = min(len(own) for sites in common.values() for own in sites.values())
+    means = over_seeds(by_seed)
+    seeds = min(len(own) for sites in by_seed.values() for own in sites.values())
     dataset = str(study.settings["dataset"])
-    texts = (f"{rule}, {counted(seeds, 'seed')}", *notes, *without_end(diverged))
+    texts = (f"{rule}, {counted(seeds, 'seed')}", *uneven(by_seed), *without_end(diverged))
     lines = tuple(f"{study.path.name}: {text}" for text in texts)
     budgets = {study.path.name: budget(study.settings)}
     classes = not judged & (OF_NUMBERS | OF_TIMES)
     return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes,
-                 json.dumps(plan, sort_keys=True))  # fmt: skip
+                 json.dumps(plan, sort_keys=True), by_seed)  # fmt: skip
 
 
 def budget(settings: Mapping[str, Any]) -> str:
@@ -232,6 +234,7 @@ def joined(parts: Sequence[Sites]) -> Sites:
         )
     check_plans([(part.lines[0], part.plan) for part in parts if part.plan])
     whole = {method: own for part in parts for method, own in part.figures.items()}
+    by_seed = {method: own for part in parts for method, own in part.by_seed.items()}
     lines = tuple(line for part in parts for line in part.lines)
     groups = frozenset().union(*(part.groups for part in parts))
     counts = {part.seeds for part in parts}
@@ -240,9 +243,8 @@ def joined(parts: Sequence[Sites]) -> Sites:
         for part in parts
         for name, text in part.budgets.items()
     }
-    return replace(
-        parts[0], figures=whole, seeds=min(counts), lines=lines, groups=groups, budgets=budgets
-    )
+    return replace(parts[0], figures=whole, by_seed=by_seed, seeds=min(counts), lines=lines,
+                   groups=groups, budgets=budgets)  # fmt: skip
 
 
 def effects(sites: Sites, method: str, others: Sequence[str]) -> tuple[Effect, ...]:
@@ -263,8 +265,12 @@ def effects(sites: Sites, method: str, others: Sequence[str]) -> tuple[Effect, .
 def effect(sites: Sites, method: str, other: str) -> Effect:
     """Return one method against another at the sites where both have a figure."""
     sign = -1 if sites.lower else 1
+    ours, theirs = (
+        sites.by_seed.get(m) or {site: {0: x} for site, x in sites.figures[m].items()}
+        for m in (method, other)
+    )
     by_site = {
-        site: round(sign * (sites.figures[method][site] - sites.figures[other][site]), 12)
+        site: round(sign * difference(ours, theirs, site), 12)
         for site in sites.among([method, other])
     }
     d = list(by_site.values())

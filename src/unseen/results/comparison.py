@@ -189,17 +189,17 @@ class Comparison:
         normal = f" up to {EXACT} of them and normal beyond" if self.pairs > EXACT else ""
         exact = f", exact{normal} with mean ranks for ties and without differences of 0"
         exact = exact if self.test == "wilcoxon" else ""
-        if not any(self.raw.values()):
-            pairs = f"all {self.pairs} pairs (target, seed)"
-            return [f"rank and p: empty where a method, or {self.reference}, has not {pairs}"]
-        lines = [
-            "rank: mean over targets of the rank of the mean over seeds, 1 is best",
-            self.ranking.note,
+        p = (
             f"p: {TESTS[self.test][0]} against {self.reference} on {self.pairs} pairs (target, "
             f"seed), two-sided{exact}, Holm-corrected over the methods{h}; seeds of one target "
             "share its examples, so p measures consistency over these targets and says nothing of "
-            "others",
-        ]
+            "others"
+        )
+        if not any(self.raw.values()):
+            p = f"p: none, since no two methods, {self.reference} one of them, have all "
+            p += f"{self.pairs} pairs (target, seed)"
+        rank = "rank: mean over targets of the rank of the mean over seeds, 1 is best"
+        lines = [rank, self.ranking.note, p]
         return [line for line in lines if line]
 
 

@@ -30,7 +30,7 @@ def permuted(differences: Sequence[float]) -> float:
     """
     d = np.asarray(differences)
     n = len(d)
-    near = 1e-12 * float(n + np.abs(d).sum())  # they come rounded to so many decimals
+    near = 1e-12 * float(n + np.abs(d).sum())  # they come rounded to twelve decimals
     total = abs(d.sum()) - near
     if n <= EXACT:
         signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)

@@ -1,53 +1,64 @@
-"""Seeds of a study's methods, site by site: a comparison pairs those that both have."""
+"""Seeds of methods, site by site: a comparison takes those that both have."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from unseen.results.formats import counted
+from unseen.results.statistics import mean
 
-#: Method -> site -> seed -> its figures, one for each task in which the site was left out.
-BySeed = Mapping[str, Mapping[str, Mapping[int, list[float]]]]
+#: Site -> seed -> a method's figure.
+BySeed = Mapping[str, Mapping[int, float]]
 
 
-def in_common(by_seed: BySeed) -> tuple[BySeed, tuple[str, ...]]:
-    """Return the figures of the seeds that all methods with figures at a site have there.
-
-    Where they share none, each keeps its own.
-
-    Returns:
-        The figures, and notes of what they leave out.
-
-    Example:
-        >>> figures = {"a": {"x": {0: [0.5], 1: [0.7]}}, "b": {"x": {0: [0.6]}}}
-        >>> in_common(figures)[0]["a"]
-        {'x': {0: [0.5]}}
-        >>> in_common(figures)[1]
-        ('left out for want of a pair: seed 1 of `a` at x',)
-    """
-    shared: dict[str, set[int]] = {}
-    for sites in by_seed.values():
-        for site, own in sites.items():
-            shared[site] = shared.get(site, set(own)) & set(own)
-    common = {
-        method: {
-            site: {seed: own[seed] for seed in own if seed in shared[site] or not shared[site]}
-            for site, own in sites.items()
-        }
+def over_seeds(by_seed: Mapping[str, BySeed]) -> dict[str, dict[str, float]]:
+    """Return method -> site -> the mean over all seeds that the method has there."""
+    return {
+        method: {site: mean([*own.values()]) for site, own in sites.items()}
         for method, sites in by_seed.items()
     }
-    alone: dict[tuple[str, int], list[str]] = defaultdict(list)
+
+
+def difference(ours: BySeed, theirs: BySeed, site: str) -> float:
+    """Return the difference of two methods' means at a site over the seeds that both have there.
+
+    Where they share none, the means are over their own.
+
+    Example:
+        >>> difference({"x": {0: 0.75, 1: 0.25}}, {"x": {0: 0.5}}, "x")
+        0.25
+    """
+    common = ours[site].keys() & theirs[site].keys()
+    a, b = (mean([own[site][seed] for seed in common or own[site]]) for own in (ours, theirs))
+    return a - b
+
+
+def uneven(by_seed: Mapping[str, BySeed]) -> tuple[str, ...]:
+    """Return the note of seeds that some methods have at a site and others lack there.
+
+    Args:
+        by_seed: Method -> its figures.
+
+    Example:
+        >>> uneven({"a": {"x": {0: 0.5, 1: 0.7}}, "b": {"x": {0: 0.6}}})[0]
+        'seed 1 of `a` alone at x; a comparison takes the seeds that both methods have'
+    """
+    having: dict[tuple[str, int], list[str]] = defaultdict(list)
+    methods: dict[str, int] = defaultdict(int)
     for method, sites in by_seed.items():
         for site, own in sites.items():
-            for seed in own.keys() - common[method][site].keys():
-                alone[method, seed].append(site)
+            methods[site] += 1
+            for seed in own:
+                having[site, seed].append(f"`{method}`")
+    alone: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for (site, seed), names in having.items():
+        if len(names) < methods[site]:
+            alone[seed, ", ".join(sorted(names))].append(site)
     texts = [
-        f"seed {seed} of `{method}` at {', '.join(sorted(sites))}"
-        for (method, seed), sites in sorted(alone.items())
+        f"seed {seed} of {names} alone at {', '.join(sorted(sites))}"
+        for (seed, names), sites in sorted(alone.items())
     ]
-    notes = [f"left out for want of a pair: {'; '.join(texts)}"] if texts else []
-    if apart := sorted(site for site, seeds in shared.items() if not seeds):
-        notes.append(f"methods have no seed in common at {', '.join(apart)}: means over their own")
-    return common, tuple(notes)
+    rule = "a comparison takes the seeds that both methods have"
+    return (f"{'; '.join(texts)}; {rule}",) if texts else ()
 
 
 def without_end(diverged: Iterable[tuple[str, str]]) -> tuple[str, ...]:
