@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from unseen.datasets.dataset import Totals
 from unseen.datasets.tables.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
 from unseen.study import Study
 from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import check_clients, check_model
 from unseen.study.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
+from unseen.study.plan import prepare_study
 from unseen.study.prepare import Prepared, prepare, statistics
 
 TASK = Task("c", ("a", "b"), ("c",))
@@ -294,6 +297,24 @@ def test_a_batch_larger_than_a_clients_training_split() -> None:
         check_clients(ready(split), Study(training=training), TASK)
     for word in ("batch_size = 10", "9 training examples", "client 'a'", "task 'c'"):
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(("methods", "steps"), [(("glm",), False), (("glm", "fedsgd"), True)])
+def test_batches_are_looked_at_where_a_method_takes_steps_on_them(
+    methods: tuple[str, ...], steps: bool, tmp_path: Path
+) -> None:
+    training = {"batch_size": 4096}
+    study = StudySpec(dataset="rotated-digits", methods=methods, training=training, seeds=1)
+    said = any("a batch of 4096" in text for text in prepare_study(study, tmp_path).warnings)
+    assert said == steps
+    short = study.model_copy(
+        update={"training": study.training.model_copy(update={"drop_last": True})}
+    )
+    if steps:
+        with pytest.raises(UnseenError, match="batch_size = 4096 is larger"):
+            prepare_study(short, tmp_path)
+    else:
+        assert not prepare_study(short, tmp_path).warnings
 
 
 def test_a_column_that_no_training_site_has_measured_is_named_with_the_remedy() -> None:

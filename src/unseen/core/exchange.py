@@ -244,6 +244,8 @@ class Method:
         shares: What leaves a client beyond the model, in words.
         asks: What data and network must be: "images", "classes", "batchnorm", "convolutions" or
             `ONE_LABEL`, which masks are not, or `MASKS`.
+        fits: What it fits in place of the study's network, without steps on batches, such as "a
+            random forest"; "" where it trains that network.
     """
 
     name: str
@@ -257,6 +259,7 @@ class Method:
     cycle: int = 1
     shares: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
+    fits: str = ""
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,8 @@ def bagged(member: Method, weights: Weights) -> Method:
         "bag", (exchange(Alone(member, 1), {"model": site_models(None, 0)}),),
         (cited("breiman1996bagging"), *member.references), plain,
         adapt=network, sized=sized, rounds=1,
-        shares=("every site's own model, with all other sites", *member.shares),
-        asks=member.asks,
+        shares=("every site's own model, with all other sites",),  # the site's rounds stay there
+        asks=member.asks, fits=f"{member.fits} of each site" if member.fits else "",
     )  # fmt: skip
 
 

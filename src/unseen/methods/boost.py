@@ -105,4 +105,5 @@ def boost(
         "boost", of_shape(forest(0, 2)), (cited("chen2016xgboost"), cited("ke2017lightgbm")), plain,
         adapt=network, sized=sized, rounds=trees * depth, cycle=depth, asks=(ONE_LABEL,),
         shares=("counts and sums of derivatives of its rows, by node, column and bin",),
+        fits="boosted trees",
     )  # fmt: skip

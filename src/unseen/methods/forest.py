@@ -112,4 +112,5 @@ def forest(
         "forest", of_sizes(sizes), (cited("geurts2006extremely"),), plain,
         adapt=network, sized=sized, rounds=sizes.rounds, cycle=depth, asks=(ONE_LABEL,),
         shares=("counts of its rows left of random cuts, by node and class",),
+        fits="a forest of random trees",
     )  # fmt: skip

@@ -60,6 +60,7 @@ def glm(
         "glm", (of_shape(1, 0),), (cited("wu2012glore"),), plain,
         adapt=linear, sized=sized, rounds=rounds, cycle=rounds, asks=(ONE_LABEL,),
         shares=("first and second derivatives of its loss, summed over its rows",),
+        fits="a linear model",
     )  # fmt: skip
 
 

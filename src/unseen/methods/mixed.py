@@ -96,7 +96,7 @@ def stacked(
         exchanges = (*together(every, model), *choose, *(end if groups else ()))
         return replace(
             method, exchanges=exchanges, references=sources(members), rounds=last, cycle=last,
-            shares=shared(members),
+            shares=shared(members), fits=fitted(members),
         )  # fmt: skip
 
     every = federations(usual, groups, 1)
@@ -104,6 +104,7 @@ def stacked(
         name, together([*every.whole, *every.folds, *every.trials]), sources(usual), plain,
         adapt=network, sized=sized, rounds=1, shares=shared((*usual, *images)),
         asks=tuple(dict.fromkeys(ask for m in usual for ask in m.methods[0].asks)),
+        fits=fitted((*usual, *images)),
     )  # fmt: skip
 
 
@@ -119,6 +120,12 @@ def shared(members: Sequence[Member]) -> tuple[str, ...]:
     products = "products of its left-out predictions with one another and with its labels"
     every = [share for member in members for share in member.methods[0].shares]
     return tuple(dict.fromkeys((products, *every)))
+
+
+def fitted(members: Sequence[Member]) -> str:
+    """Return what the members fit in place of the study's network; "" if one trains that."""
+    every = [member.methods[0].fits for member in members]
+    return " and ".join(dict.fromkeys(every)) if all(every) else ""
 
 
 def federations(members: Sequence[Member], G: int, rounds: int) -> Parts:

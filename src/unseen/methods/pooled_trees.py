@@ -71,4 +71,5 @@ def trees(
     return Method(
         "trees", (exchange(estimator(2), 0),), (cited(source),), plain,
         adapt=network, sized=sized, gather=gather, rounds=1, asks=(ONE_LABEL,),
+        fits="boosted trees" if kind == "boosting" else "a random forest",
     )  # fmt: skip

@@ -95,6 +95,7 @@ def described(
         **label,
         **described_times(data, prepared),
         "model": setting.model,
+        **({"fits": method.fits} if method.fits else {}),
         "method": job.method,
         "own_rounds": method.rounds is not None,
         "precision": study.precision,
@@ -163,7 +164,7 @@ def ledger(
         "unseen.serving", "left.jinja",
         pooled=pooled, scalars=sorted(scalars), shares=method.shares, totals=totals,
         metrics=planned.setting.metrics, usual=usual, sites=sites, classes=prepared.classes,
-        labels_sent=labels_sent or bool(prepared.times),
+        labels_sent=labels_sent or bool(prepared.times), fits=method.fits,
     )  # fmt: skip
     return {
         "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else traffic,

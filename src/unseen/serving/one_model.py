@@ -103,8 +103,8 @@ def fit_model(
         f"{', '.join(task.targets) or 'none'}")  # fmt: skip
     own = method.rounds is not None
     rounds = "rounds as the method takes" if own else counted(study.rounds, "round")
-    network = "" if study.first_line else f"model: {study.network(setting.model)}; "
-    say(f"{network}method: {job.method}; {rounds}")
+    model = method.fits or ("" if study.first_line else study.network(setting.model))
+    say(f"{f'model: {model}; ' if model else ''}method: {job.method}; {rounds}")
     with _rounds(folder, study.rounds, progress and bool(planned.missing)):
         carry_out(planned)
     return write_model(planned, prepared, job, out, say, ranges)

@@ -167,15 +167,22 @@ def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend,
     return backend, backend.played(method)
 
 
-def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> None:
-    """Refuse clients that cannot train as the study says."""
+def check_clients(prepared: Prepared, study: StudySpec, task: Task, steps: bool = True) -> None:
+    """Refuse clients that cannot train as the study says.
+
+    Args:
+        prepared: The clients.
+        study: The settings.
+        task: What they are sources and targets of.
+        steps: Whether a method takes steps on batches.
+    """
     batch = study.training.batch_size
     if study.training.augment and len(prepared.shape) != 3 and not prepared.frozen:
         what = f"training.augment changes images; inputs here have shape {list(prepared.shape)}."
         raise UnseenError(what, remedy="Leave it out.")
     for name, client in prepared.sources.items():
         n, where = len(client.split("train")), f"client {name!r} (task {task.name!r})"
-        if batch > n and study.training.drop_last:
+        if steps and batch > n and study.training.drop_last:
             raise UnseenError(
                 f"batch_size = {batch} is larger than the {n} training examples of {where}.",
                 remedy=f"Set training.batch_size to {n} or less, or training.drop_last = false.",

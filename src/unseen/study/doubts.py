@@ -26,18 +26,21 @@ class Doubt(NamedTuple):
     detail: str = ""
 
 
-def doubts_of(prepared: Prepared, study: StudySpec, classes: Sequence[str] = ()) -> Iterator[Doubt]:
+def doubts_of(
+    prepared: Prepared, study: StudySpec, classes: Sequence[str] = (), steps: bool = True
+) -> Iterator[Doubt]:
     """Yield what is doubtful about the sources of a task.
 
     Args:
         prepared: The clients.
         study: The settings.
         classes: The names of the classes, where they have any.
+        steps: Whether a method takes steps on batches.
     """
     batch, names = study.training.batch_size, dict(enumerate(classes))
     for name, client in prepared.sources.items():
         train = client.split("train")
-        if batch > len(train) and not (study.partition or prepared.times):
+        if steps and batch > len(train) and not (study.partition or prepared.times):
             what = f"fewer training examples than a batch of {batch}, whose epoch is one step"
             yield Doubt(what, name, f"{len(train):,}")
         if prepared.masks:

@@ -207,6 +207,7 @@ def check_tasks(
     count, warnings, refused = study.participation, list[str](), dict[str, str]()
     doubts: list[Doubt] = []
     empty = dict[str, tuple[str, ...]]()
+    steps = not all(method.fits for method in methods.values())
     for task in tasks:
         prepared = prepare(data, task, study, seed)
         if isinstance(count, int) and count > len(prepared.sources):
@@ -220,15 +221,16 @@ def check_tasks(
         if report is not None and report.notes and study.weights != PRETRAINED:
             warnings.append(str(report))
         check_model(network, prepared, study)
-        check_clients(prepared, study, task)
-        doubts += doubts_of(prepared, study, data.classes or ())
+        check_clients(prepared, study, task, steps)
+        doubts += doubts_of(prepared, study, data.classes or (), steps)
         empty[task.name] = empty_columns(prepared, data.schema)
         if prepared.times:
             check_events(prepared, task)
         warnings += check_private(study, data, network, prepared.sources)
         for name, method in methods.items():
             roster = method.gather(prepared.sources) if method.gather else prepared.sources
-            check_batches(network, roster, study)
+            if not method.fits:
+                check_batches(network, roster, study)
             if lacking := lacks(method, network, prepared):
                 refused[name] = lacking
                 continue

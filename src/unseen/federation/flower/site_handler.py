@@ -72,7 +72,8 @@ def exchange(desk: Desk) -> dict[str, Value]:
     model, name = desk.model, desk.site.name
     inbox = to_inbox(desk.parcel, model.device)
     if desk.exchange.slots:
-        check_batches(model.module, desk.prepared.sources, desk.study)
+        if not desk.runtime.method.fits:
+            check_batches(model.module, desk.prepared.sources, desk.study)
         try:
             check_noised(desk.study, desk.data, model.module)
         except UnseenError as error:  # it speaks of the study and the network, not of the data
