@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ def paragraph(choice: Choice) -> str:
     """Return the answer in a few sentences."""
     row = choice.row(choice.recipe)
     expected = row.expected
-    ends = (figure_text(end, choice.metric) for end in (expected.low, expected.high))
+    figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
     sentences = [
         f"Recommended: {choice.recipe}. At a new site expect {choice.metric} "
-        f"{figure_text(expected.mean, choice.metric)}, and with {LEVEL:.0%} chance between "
-        f"{' and '.join(ends)}, judged by {expected.sites} sites that the model had not seen."
+        f"{figure(expected.mean)}, and with {LEVEL:.0%} chance between {figure(expected.low)} and "
+        f"{figure(expected.high)}, judged by {expected.sites} sites that the model had not seen."
     ]
     names = {CONSTANT: "a constant answer"}
     chances = [
@@ -125,12 +126,13 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
         return {ALONE: "", CONSTANT: "", POOLED: "all rows"}.get(row.recipe, SERVER[row.sees])
 
     groups = "; ".join(", ".join(sites) for sites in choice.groups.values())
+    largest = max(abs(row.expected.high) for row in choice.rows)
     alone = all(len(sites) == 1 for sites in choice.groups.values())
     return render(
         "unseen.choose", "choice.md.jinja", choice=choice, paragraph=paragraph(choice), base=BASE,
         alone=ALONE, constant=CONSTANT, level=f"{LEVEL:.0%}", mark=mark, p=p, size=size,
         server=server, seconds=lambda row: "" if row.recipe == CONSTANT else f"{row.seconds:.1f}",
-        figure=lambda number: figure_text(number, choice.metric),
+        figure=partial(figure_text, metric=choice.metric, largest=largest),
         percent=lambda chance: "" if chance is None else chance_text(chance),
         sites=choice.procedure.sites, rates=", ".join(f"{factor:g}" for factor in factors),
         pooled=POOLED if any(row.recipe == POOLED for row in choice.rows) else "",
@@ -151,7 +153,8 @@ def expectation(file: Path) -> dict[str, Any]:
         choice = json.loads(file.read_text("utf-8"))
         row = next(row for row in choice["rows"] if row["recipe"] == choice["recipe"])
         expected = {name: row["expected"][name] for name in ("mean", "low", "high", "sites")}
-        texts = {n: figure_text(expected[n], choice["metric"]) for n in ("mean", "low", "high")}
+        figure = partial(figure_text, metric=choice["metric"], largest=abs(expected["high"]))
+        texts = {n: figure(expected[n]) for n in ("mean", "low", "high")}
         return {
             "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
             "metric": choice["metric"], "level": LEVEL, "data": choice["data"],

@@ -3,22 +3,25 @@
 from unseen.results.formats import decimals, scale_of
 
 
-def figure_text(number: float, metric: str, gap: bool = False) -> str:
+def figure_text(number: float, metric: str, gap: bool = False, largest: float = 0.0) -> str:
     """Return a figure as tables print it: accuracies in percent, all else as records have it.
 
     Args:
         number: The figure.
         metric: Its metric.
         gap: Whether it is a difference, whose unit is points where the metric's is percent.
+        largest: The largest absolute value of the numbers next to it, which decides the decimals.
 
     Example:
         >>> figure_text(0.524, "accuracy"), figure_text(0.524, "auroc")
         ('52.4', '0.524')
         >>> figure_text(0.01, "accuracy", gap=True)
         '1.0 points'
+        >>> figure_text(29869.57, "rmse"), figure_text(0.5, "rmse", largest=29869.57)
+        ('29869.6', '0.5')
     """
     scale = scale_of(metric)
-    text = f"{scale * number:.{decimals(metric)}f}"
+    text = f"{scale * number:.{decimals(metric, max(abs(number), largest))}f}"
     return f"{text} points" if gap and scale == 100 else text
 
 
