@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from unseen.results.by_site import Effect
 from unseen.results.formats import scale_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: In inches: of a column, of a line, and of what is above and below the lines.
 WIDE, LINE, REST = 4.2, 0.17, 1.2
@@ -52,6 +56,21 @@ def forest(effects: Sequence[tuple[str, str, Effect]]) -> bytes:
             unit = f"{metric}, percentage points" if times > 1 else metric
             axes.set_xlabel(f"better by ({unit})", fontsize=9)
             axes.set_title(f"{name}\n{effect.method} − {effect.other}", fontsize=9)
+        settle(sheet)
         file = io.BytesIO()
         sheet.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
+
+
+def settle(sheet: Figure) -> None:
+    """Lay a figure out for good, at millionths of its size.
+
+    Note:
+        The layout's solver may differ in the last bits from call to call, and with them the names
+        of clip paths, so that the same comparison would not give the same file.
+    """
+    sheet.draw_without_rendering()
+    sheet.set_layout_engine("none")
+    for axes in sheet.axes:
+        left, bottom, width, height = (round(float(v), 6) for v in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
