@@ -59,7 +59,6 @@ def test_torch_export_equals_torch(of_photos: Trained, tmp_path: Path) -> None:
     torch.testing.assert_close(program(x)[0], of_photos.outputs(x), rtol=0, atol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["copa(norm='hybrid')", "harmofl", "gperxan"])
 def test_what_prediction_needs_besides_the_network_is_exported(tmp_path: Path, method: str) -> None:
     model = trained(photo_study(tmp_path), tmp_path / "model", method)

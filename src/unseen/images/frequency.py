@@ -75,7 +75,7 @@ def mixed(x: Tensor, other: Tensor, lam: Tensor | float, window: Window) -> Tens
     # (1 − λ) a + λ b, so that λ = 0 and λ = 1 are exact.
     lam = lam.view(-1, 1, 1, 1).to(own) if isinstance(lam, Tensor) else lam
     amplitude[..., rows, columns] = (1 - lam) * own + lam * other.view(-1, *own.shape[1:])
-    return image_of(phase * amplitude, x)
+    return image_of(phase, amplitude, x)
 
 
 def mixed_within(x: Tensor, order: Tensor, lam: Tensor) -> Tensor:
@@ -91,20 +91,28 @@ def mixed_within(x: Tensor, order: Tensor, lam: Tensor) -> Tensor:
     phase = phases(half, amplitude)
     lam = lam.view(-1, 1, 1, 1).to(amplitude)
     amplitude = (1 - lam) * amplitude + lam * amplitude.index_select(0, order)
-    return image_of(phase * amplitude, x)
+    return image_of(phase, amplitude, x)
 
 
 def phases(half: Tensor, amplitude: Tensor) -> Tensor:
-    """Return e^{i arg F} of a half spectrum of these amplitudes; 1 where F is 0 or as good as that.
+    """Return cos and sin of arg F [..., 2] of a half spectrum F; 1 and 0 where F is as good as 0.
+
+    Args:
+        half: F.
+        amplitude: |F|.
 
     Note:
-        Below the smallest normal number the reciprocal of an amplitude is not finite.
+        Below the smallest normal number the reciprocal of an amplitude is not finite. Both parts
+        are real, since an export to ONNX has no choice between complex numbers.
     """
-    return half.sgn().masked_fill(amplitude < torch.finfo(amplitude.dtype).tiny, 1)
+    none = (amplitude < torch.finfo(amplitude.dtype).tiny)[..., None]
+    parts = torch.view_as_real(half) / amplitude[..., None].masked_fill(none, 1)
+    return torch.where(none, torch.tensor([1.0, 0.0]).to(parts), parts)
 
 
-def image_of(half: Tensor, like: Tensor) -> Tensor:
-    """Return the images [N, C, H, W] of a half spectrum, of the size of others."""
+def image_of(phase: Tensor, amplitude: Tensor, like: Tensor) -> Tensor:
+    """Return the images [N, C, H, W] of phases and amplitudes, of the size of others."""
+    half = torch.view_as_complex(phase * amplitude[..., None])
     images: Tensor = torch.fft.irfft2(half, s=(like.shape[-2], like.shape[-1]))
     return images
 
