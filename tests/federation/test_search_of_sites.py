@@ -41,9 +41,15 @@ def searching(folder: Path, criterion: str, methods: str = "fedprox scaffold") -
     return file
 
 
-@pytest.mark.parametrize("criterion", ["source-validation", "lodo(groups=3)"])
-def test_a_search_over_sites_is_that_of_one_process(tmp_path: Path, criterion: str) -> None:
+@pytest.mark.parametrize(
+    ("criterion", "more"),
+    [("source-validation", ""), ("lodo(groups=3)", ""), ("source-validation", "rounds = 1\n")],
+)
+def test_a_search_over_sites_is_that_of_one_process(
+    tmp_path: Path, criterion: str, more: str
+) -> None:
     file = searching(tmp_path, criterion)
+    file.write_text(file.read_text() + more)
     Study.read(file).run(tmp_path / "one", data_dir=tmp_path)
     hall = Hall(kits(tmp_path, SITES, tmp_path))
     federated.run(str(file), str(tmp_path / "sites"), hall, list(SITES))
@@ -110,6 +116,13 @@ def test_the_rules_of_a_site_hold_for_every_trial(tmp_path: Path) -> None:
 def test_the_review_names_what_is_searched(tmp_path: Path) -> None:
     study = StudySpec.read(searching(tmp_path, "source-validation"))
     site = Site.read(kits(tmp_path, SITES, tmp_path)[1])
+    tune = study.tune.model_copy(update={"rounds": 1})
+    (line,) = (
+        line
+        for line in review(site, Proposal(study.model_copy(update={"tune": tune})))
+        if line.startswith("  search")
+    )
+    assert "each of 1 rounds" in line
     (line,) = (line for line in review(site, Proposal(study)) if line.startswith("  search"))
     assert "3 trials" in line and "training.batch_size one(8, 16)" in line
     assert "training.optimiser.lr log(0.01, 1)" in line

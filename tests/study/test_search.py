@@ -87,6 +87,25 @@ def test_the_target_sees_what_the_chosen_setting_alone_would_leave(table, tmp_pa
         assert text.replace('"fedprox"', json.dumps(chosen.method)) == expected
 
 
+@pytest.mark.parametrize("short", [2, "until-flat(patience=1, limit=2)"])
+def test_a_trial_may_train_for_less_long_than_its_winner(table, tmp_path, short):
+    search = {**GRID, "options": False}
+    study(table, **USUAL | {"rounds": short}, tune=search).run(tmp_path / "short")
+    study(table, **USUAL | {"rounds": 5}, tune={**search, "rounds": short}).run(tmp_path / "out")
+    assert records(tmp_path / "out") == records(tmp_path / "short")
+    chosen = records(tmp_path / "out").best
+    training = {"batch_size": 8, "optimiser": chosen.settings["training.optimiser"]}
+    plain = USUAL | {"methods": [chosen.method], "rounds": 5}
+    study(table, **plain, training=training).run(tmp_path / "plain")
+    ours, theirs = Job("fedprox", "d", 0), Job(chosen.method, "d", 0)
+    for name in ("source.jsonl", "target.jsonl"):
+        text = (ours.folder(tmp_path / "out") / name).read_text()
+        expected = (theirs.folder(tmp_path / "plain") / name).read_text()
+        assert text.replace('"fedprox"', json.dumps(chosen.method)) == expected
+    page = (tmp_path / "out" / "table.md").read_text()
+    assert "2 rounds" in page[page.index("tuned for every method") :]
+
+
 def test_another_target_changes_no_bit_of_the_search(table, tmp_path):
     body = list(csv.reader(table.open()))[1:]
     poisoned = [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.small_studies import refused, rows, study, write
 
+from unseen.errors import UnseenError
 from unseen.study.plan import prepare_study
 
 ALL: dict[str, Any] = {"methods": ["fedprox", "fedavg+ga"], "targets": ["d"]}
@@ -60,6 +61,26 @@ def test_a_study_that_fits_all_sources_and_not_those_of_a_trial(
     search = {"criterion": "lodo(groups=3)" if "participation" in settings else "lodo(groups=2)"}
     wrong = study(table, **ALL | settings, tune=search)
     refused(wrong, tmp_path / "out", *words)
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ({"rounds": 4}, ("tune.rounds = 4 would train for longer", "3")),
+        ({"rounds": "until-flat(limit=9)"}, ("tune.rounds = 9 would train for longer",)),
+        ({"rounds": 2, "space": {"rounds": "whole(1, 3)"}}, ("tune.rounds says", "searches it")),
+        ({"rounds": "until-flatt(limit=2)"}, ("until-flat",)),
+        ({"rounds": "until-flat(limit=0)"}, ("one round at least",)),
+        ({"rounds": 0}, ("rounds",)),
+    ],
+)
+def test_a_length_of_trials_that_cannot_be(
+    table: Path, search: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(UnseenError) as caught:
+        study(table, **ALL, rounds=3, tune=search)
+    for word in words:
+        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize("metric", ["acuracy", "worst accuracy@kind"])

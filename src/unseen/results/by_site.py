@@ -27,6 +27,7 @@ from unseen.results.seeds_by_site import BySeed, difference, over_seeds, uneven,
 from unseen.results.selection import less_is_better, select, value
 from unseen.results.statistics import interval, mean, quantile, ranks
 from unseen.results.study_folder import StudyFolder
+from unseen.spec.length import in_words
 
 #: Sites from which on a test over them is a claim; of fewer it is printed with this said.
 ENOUGH = 9
@@ -212,11 +213,11 @@ def budget(settings: Mapping[str, Any]) -> str:
     """Return what a study gives each of its methods: its search, rounds and recipe."""
     tune, patience = settings.get("tune"), settings.get("patience")
     search = f"{tune['trials']} trials by {tune['criterion']}" if tune else "no search"
+    if tune and tune.get("rounds"):
+        search += f", each of {in_words(tune['rounds'])}"
     if tune and not tune.get("space"):
         search += " of the methods' own options alone"
-    rounds = f"{settings['rounds']} rounds"
-    if patience:
-        rounds = f"at most {rounds}, until flat for {patience}"
+    rounds = in_words(settings["rounds"], patience)
     recipe = settings.get("training") or {}
     training = ", ".join(
         f"{name} {recipe[name]}" for name in ("optimiser", "epochs") if recipe.get(name)

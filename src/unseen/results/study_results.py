@@ -39,6 +39,7 @@ from unseen.results.study_folder import JobFolder, StudyFolder
 from unseen.results.table_of_runs import table
 from unseen.results.tables import Table
 from unseen.spec.holdout import Task
+from unseen.spec.length import in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -233,6 +234,7 @@ class Results:
             own_weights=[name for name in named if name not in by_rule],
             by_rule=by_rule,
             counted=counted,
+            in_words=in_words,
             searches=searched,
             ranges=all_ranges(searched),
             efforts=efforts(searched),

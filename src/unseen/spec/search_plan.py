@@ -1,13 +1,14 @@
 """The `[tune]` table of a study: what is searched, by which criterion, with what budget."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
 from unseen.spec.holdout import Groups, Task
+from unseen.spec.length import length
 from unseen.spec.search_space import Space
 from unseen.spec.wording import Settings
 
@@ -42,6 +43,8 @@ class Tune(Settings):
             the sources.
         metric: What is scored (default: the study's).
         sampler: `tpe`, `random`, or `grid`: all combinations of `one(...)`, whatever `trials` says.
+        rounds: How long a trial trains, as the study's `rounds` has it, where that is less than the
+            study; None: as long. The winner trains as long as the study says.
         prune: Trials that are worse than the best so far, by Wilcoxon's test over the sites seen
             with a p below this, are not scored at the other sites; 0 scores all.
         seeds: How many of the study's seeds a trial is played with.
@@ -55,6 +58,7 @@ class Tune(Settings):
     criterion: str = "lodo(groups=5)"
     metric: str | None = None
     sampler: Literal["tpe", "random", "grid"] = "tpe"
+    rounds: Count | str | None = None
     prune: Annotated[float, Field(ge=0, lt=1)] = 0.1
     seeds: Count = 1
     seed: Annotated[int, Field(ge=0)] = 0
@@ -71,6 +75,22 @@ class Tune(Settings):
     def _one_of_these(cls, value: str) -> str:
         left_out(value)
         return value
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.rounds is not None and "rounds" in self.space:
+            raise UnseenError(
+                "tune.rounds says how long every trial trains, and tune.space searches it.",
+                remedy="Leave one of the two out.",
+            )
+        if (limit := self.length.get("rounds", 1)) is None or limit < 1:
+            raise UnseenError(f"a trial trains for one round at least; found {self.rounds!r}.")
+        return self
+
+    @property
+    def length(self) -> dict[str, int | None]:
+        """How long a trial trains, as settings of a study; none of them where as the study does."""
+        return {} if self.rounds is None else length(self.rounds)
 
     def tasks(self, task: Task) -> tuple[Task, ...]:
         """Return the tasks that a trial is scored at, made of the task's sources alone.

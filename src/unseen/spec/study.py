@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from unseen.core.labels import Kind
 from unseen.errors import UnseenError
-from unseen.expression import parse, resolve
+from unseen.expression import parse
 from unseen.models.partial import choice
 from unseen.spec.client_partition import Expression as PartitionText
 from unseen.spec.default_network import (
@@ -20,6 +20,7 @@ from unseen.spec.default_network import (
     with_network,
 )
 from unseen.spec.holdout import PLANS, TABLES, Fixed, Holdout, Name
+from unseen.spec.length import with_length
 from unseen.spec.named import put_all, settings_of
 from unseen.spec.published import table
 from unseen.spec.search_plan import Tune
@@ -212,7 +213,7 @@ class StudySpec(Settings):
     federation: Federation = Federation()
 
     def __init__(self, **settings: Any) -> None:  # a mapping of anything; mistakes are explained
-        super().__init__(**with_network(_until_flat(_one_target(settings))))
+        super().__init__(**with_network(with_length(_one_target(settings))))
 
     @field_validator("weights", "weights_bands", mode="before")
     @classmethod
@@ -269,6 +270,13 @@ class StudySpec(Settings):
     @model_validator(mode="after")
     def _parts_that_fit(self) -> Self:
         check_network(self.weights, self.freeze, self.train, self.views, self.training.augment)
+        longest = self.tune.length.get("rounds") if self.tune is not None else None
+        if longest is not None and longest > self.rounds:
+            raise UnseenError(
+                f"a trial of tune.rounds = {longest} would train for longer than the study, whose "
+                f"rounds are {self.rounds}.",
+                remedy="Take fewer for the trials, or more for the study.",
+            )
         return self
 
     def network(self, model: str) -> str:
@@ -331,19 +339,3 @@ def _one_target(settings: dict[str, Any]) -> dict[str, Any]:
         what = f"holdout = {holdout!r} holds out that domain, and targets says {list(targets)}."
         raise UnseenError(what, remedy="Leave one of the two out.")
     return settings | {"holdout": "leave-one-domain-out", "targets": (holdout,)}
-
-
-def _until_flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Read `rounds = "until-flat(patience=5, limit=200)"` as a limit and a patience."""
-    rounds = settings.get("rounds")
-    if not isinstance(rounds, str) or not rounds.startswith("until"):
-        return settings
-    calls = parse(rounds)
-    if len(calls) != 1:
-        raise UnseenError(f"rounds is a number or until-flat(...); found {rounds!r}.")
-    limits: Any = resolve("number of rounds", calls[0], {"until-flat": _until})
-    return {**settings, **limits}
-
-
-def _until(*, patience: int = 5, limit: int = 200) -> dict[str, int]:
-    return {"rounds": limit, "patience": patience}

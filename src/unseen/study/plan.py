@@ -261,13 +261,14 @@ def check_search(
     jobs_of(study, methods, tasks)  # refuses a grid of what is not a list
     inner = [task for outer in tasks for task in study.tune.tasks(outer)]
     fewest = min(inner, key=lambda task: len(task.sources))
+    trains = study.tune.length
     for name in methods:
         for text, settings in extremes(study, name):
             values = ", ".join(f"{key}={value}" for key, value in settings.items())
             with noting(
                 f"This is a trial of the search: {', '.join(filter(None, (text, values)))}."
             ):
-                changed, _ = plans.setdefault(values, (tuned(setting, settings), {}))
+                changed, _ = plans.setdefault(values, (tuned(setting, {**settings, **trains}), {}))
                 plans[values][1][text] = composed(text, changed.study, data)
     for values, (changed, trials) in plans.items():
         more = f", with {values}" * bool(values)

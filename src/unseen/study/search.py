@@ -18,7 +18,7 @@ from unseen.spec.search_plan import Tune
 from unseen.spec.search_space import Space
 from unseen.spec.study import StudySpec
 from unseen.study.sampler import Sampler, combinations
-from unseen.study.setting import Setting
+from unseen.study.setting import Setting, Trial
 from unseen.study.spaces import defaults, filled, spaces_of, with_values
 
 #: Trials that are asked for at a time, however many processes there are, so that what a sampler
@@ -105,10 +105,11 @@ class Search:
     def attempt(self, values: Mapping[str, Any]) -> Attempt:
         """Return a trial of these values; of none, of the study's own setting."""
         method, settings = filled(self.method, self.spaces, values)
-        setting = tuned(self.setting, settings)
+        setting = tuned(self.setting, {**settings, **self.tune.length})
         name = sha256(repr((method, sorted(settings.items()))).encode()).hexdigest()[:10]
         out = self.folder / f"trial-{name}"
-        setting = replace(setting, out=out, trial=(self.method, values))
+        trial = Trial(self.method, values, searching=True)
+        setting = replace(setting, out=out, trial=trial)
         return Attempt(TrialRecord(values, method, settings), setting)
 
     def orders(self, attempt: Attempt, rung: Sequence[Task]) -> Iterator[Order]:
@@ -324,7 +325,7 @@ def winners(
         (method, task): replace(
             tuned(setting, record.best.settings),
             tuned=record.best.method,
-            trial=(method, record.best.values),
+            trial=Trial(method, record.best.values),
         )
         for (method, task), record in records.items()
     }

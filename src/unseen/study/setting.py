@@ -29,6 +29,22 @@ _read: dict[tuple[Path | None, str], DataSet] = {}
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What a setting has in the place of the study's own values.
+
+    Attributes:
+        method: The method as the study names it.
+        values: Name of a range -> value.
+        searching: Whether the search is trying it; otherwise it is the search's winner, which
+            trains as long as the study says.
+    """
+
+    method: str
+    values: Mapping[str, Any]
+    searching: bool = False
+
+
+@dataclass(frozen=True)
 class Setting:
     """What all jobs of a study share.
 
@@ -42,8 +58,7 @@ class Setting:
         checkpoint_seconds: The time between checkpoints.
         weights: The file of initial weights, whose digest every process checks too.
         tuned: What runs instead of the job's method: the same with options that were searched.
-        trial: Of a setting that a search tried: the method as the study names it, and the values in
-            the place of the study's ranges.
+        trial: What a search put in the place of the study's ranges, if one did.
     """
 
     study: StudySpec
@@ -55,7 +70,7 @@ class Setting:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     weights: Source | None = None
     tuned: str = ""
-    trial: tuple[str, Mapping[str, Any]] | None = None
+    trial: Trial | None = None
 
     @property
     def digest(self) -> str:

@@ -99,13 +99,16 @@ def with_values(study: StudySpec, settings: Mapping[str, Any]) -> StudySpec:
     return type(study)(**values)
 
 
-def as_tried(study: StudySpec, method: str, values: Mapping[str, Any]) -> tuple[StudySpec, str]:
+def as_tried(
+    study: StudySpec, method: str, values: Mapping[str, Any], searching: bool = False
+) -> tuple[StudySpec, str]:
     """Return a study as one of its trials plays it, and the method's expression there.
 
     Args:
         study: The study, with its search.
         method: One of its methods.
         values: Name of a range -> value; empty for the study's own setting.
+        searching: Whether it trains as long as a trial does, or as the study does.
 
     Raises:
         UnseenError: The study does not search these values.
@@ -119,7 +122,8 @@ def as_tried(study: StudySpec, method: str, values: Mapping[str, Any]) -> tuple[
         if not ranges[name].holds(value):
             raise UnseenError(f"a trial sets {name} = {value!r}; searched is {ranges[name]}.")
     expression, settings = filled(method, spaces, values)
-    return with_values(study, settings), expression
+    trains = study.tune.length if searching and study.tune is not None else {}
+    return with_values(study, {**settings, **trains}), expression
 
 
 def extremes(study: StudySpec, method: str) -> Iterator[tuple[str, dict[str, Any]]]:

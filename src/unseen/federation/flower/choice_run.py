@@ -22,6 +22,7 @@ from unseen.spec.named import toml
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 from unseen.study.runner import results_of
+from unseen.study.setting import Trial
 from unseen.study.spaces import spaces_of, with_values
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class Played:
         study_file.write(out, planned.content())
         session = replace(self.session, planned=planned)
         for job in planned.missing:
-            setting = replace(planned.setting, trial=(job.method, self.values(spec, job.method)))
+            setting = replace(
+                planned.setting, trial=Trial(job.method, self.values(spec, job.method))
+            )
             session.job(setting, job, session.task(job.task))
         return results_of(planned)
 

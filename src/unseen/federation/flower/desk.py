@@ -87,7 +87,8 @@ class Desk:
         if trial["method"] not in texts:
             raise Refused(f"the study has no method {trial['method']!r}", "study")
         try:
-            return as_tried(self.agreed, trial["method"], trial["values"])
+            searching = bool(trial.get("searching"))
+            return as_tried(self.agreed, trial["method"], trial["values"], searching)
         except UnseenError as error:  # it speaks of the study alone
             raise Refused(str(error), "study") from None
 

@@ -127,8 +127,10 @@ class Session:
         folder = setting.out.relative_to(self.out)
         own: dict[str, Any] = {"place": folder.as_posix()} if folder.parts else {}
         if setting.trial is not None:
-            method, values = setting.trial
-            own["trial"] = {"method": method, "values": dict(values)}
+            trial = setting.trial
+            own["trial"] = {
+                "method": trial.method, "values": dict(trial.values), "searching": trial.searching,
+            }  # fmt: skip
         return own
 
     def task(self, name: str) -> Task:

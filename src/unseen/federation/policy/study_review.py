@@ -22,6 +22,7 @@ from unseen.privacy.ledger import SCALARS
 from unseen.results.records import TEST, VALIDATE
 from unseen.serving.description import not_in_the_clear
 from unseen.spec.holdout import Groups, Task
+from unseen.spec.length import in_words
 from unseen.spec.study import StudySpec
 from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import prepare
@@ -210,6 +211,8 @@ def _search(study: StudySpec) -> Iterator[str]:
     tried = ", ".join(f"{name} {search}" for name, search in ranges.items()) or "nothing"
     score = f"scored by {study.tune.criterion}"
     count = "all values" if study.tune.sampler == "grid" else f"{study.tune.trials} trials"
+    if study.tune.rounds is not None:
+        score = f"each of {in_words(study.tune.rounds)}, {score}"
     yield f"  search      {count} of each method for each task, {score}: {tried}"
 
 
