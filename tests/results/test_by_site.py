@@ -17,18 +17,17 @@ from typer.testing import CliRunner
 from unseen.cli.main import app
 from unseen.errors import UnseenError
 from unseen.results.by_choice import by_others
-from unseen.results.by_site import (
-    Sites,
-    across,
-    effects,
-    figures,
-    joined,
-)
+from unseen.results.by_site import Sites, across, effects
 from unseen.results.paired import detectable, equivalence, permuted
 from unseen.results.records import Job
 from unseen.results.site_page import page
+from unseen.results.sites_of_studies import Run, figures, joined
 
 DIFFERENCES = (0.03, -0.01, 0.02, 0.05, 0.04, 0.013, -0.002, 0.06, 0.011)
+
+
+def runs(*folders: Path) -> list[Run]:
+    return [Run(folder) for folder in folders]
 
 
 def sites(name: str = "rows", **more: tuple[float, ...]) -> Sites:
@@ -133,7 +132,7 @@ def test_a_study_is_compared_from_its_folder(tmp_path: Path) -> None:
     settings = {"rounds": 2, "seeds": 2, "holdout": {"groups": 2}}
     study(path, methods=["fedavg", "ppdg"], **settings).run(tmp_path / "one")
     study(path, methods=["glm"], **settings).run(tmp_path / "two")
-    (whole,) = figures([tmp_path / "one", tmp_path / "two"])
+    (whole,) = figures(runs(tmp_path / "one", tmp_path / "two"))
     assert set(whole.figures) == {"fedavg", "ppdg", "glm"} and whole.seeds == 2
     assert set(whole.figures["glm"]) == set("abcd")
     ran = CliRunner().invoke(
@@ -154,7 +153,7 @@ def test_a_study_is_compared_from_its_folder(tmp_path: Path) -> None:
         )
         assert "unknown method" in str(refused.exception)
     with pytest.raises(UnseenError, match="two of these folders hold fedavg"):
-        figures([tmp_path / "one", tmp_path / "one"])
+        figures(runs(tmp_path / "one", tmp_path / "one"))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ def test_a_loss_has_a_margin_where_labels_are_classes(tmp_path: Path) -> None:
     table = f"table(path='{path}', domain='site', label='y', task='{{}}')"
     for name, task in (("classes", "classification"), ("numbers", "regression")):
         study(table.format(task), **settings).run(tmp_path / name)
-        (sites,) = figures([tmp_path / name])
+        (sites,) = figures(runs(tmp_path / name))
         text = page([sites], "ppdg", [effects(sites, "ppdg", ["fedavg"])])
         assert ("within ±" in text) == sites.classes == (name == "classes")
 
@@ -294,7 +293,7 @@ def test_the_fewest_seeds_of_any_figure_are_named(tmp_path: Path) -> None:
     settings = {"rounds": 1, "seeds": 2, "holdout": {"groups": 2}}
     study(path, methods=["glm"], **settings).run(tmp_path / "out")
     shutil.rmtree(Job("glm", "a", 1).folder(tmp_path / "out"))
-    (whole,) = figures([tmp_path / "out"])
+    (whole,) = figures(runs(tmp_path / "out"))
     assert whole.seeds == 1 and set(whole.figures["glm"]) == set("abcd")
     parts = replace(sites(one=(0.5,)), seeds=2), sites(two=(0.5,))
     assert joined(parts).seeds == joined(parts[::-1]).seeds == 2
@@ -305,9 +304,9 @@ def test_seeds_that_one_method_alone_has_at_a_site_enter_no_comparison(tmp_path:
     settings = {"rounds": 1, "seeds": 2, "holdout": {"groups": 2}}
     out = tmp_path / "out"
     study(path, methods=["fedavg", "glm"], **settings).run(out)
-    (before,) = figures([out])
+    (before,) = figures(runs(out))
     study(path, methods=["glm"], targets=["a"], **{**settings, "seeds": 3}).run(out)
-    (after,) = figures([out])
+    (after,) = figures(runs(out))
     assert effects(after, "glm", ["fedavg"]) == effects(before, "glm", ["fedavg"])
     assert after.seeds == 2 and after.figures["fedavg"] == before.figures["fedavg"]
     note = "seed 2 of `glm` alone at a, c; a comparison takes the seeds that both methods have"
@@ -329,7 +328,7 @@ def test_jobs_that_diverged_are_said_to_have_no_figure(tmp_path: Path) -> None:
     folder = next((out / "records").glob("fedavg/*/seed-1"))
     mark = json.loads((folder / "done.json").read_text())
     (folder / "done.json").write_text(json.dumps(mark | {"diverged": "nan in round 0"}))
-    (whole,) = figures([out])
+    (whole,) = figures(runs(out))
     assert any("diverged, and without a figure, which favours them: 1 job of `fedavg`" in line
                for line in whole.lines)  # fmt: skip
 
@@ -389,14 +388,14 @@ def test_a_site_of_several_tasks_has_their_mean(tmp_path: Path) -> None:
         for record in target:
             if record["round"] == max(r["round"] for r in target):
                 of[record["domain"]][job.seed].append(record["accuracy"])
-    (whole,) = figures([tmp_path / "o"], selection="last")
+    (whole,) = figures(runs(tmp_path / "o"), selection="last")
     expected = {site: np.mean([np.mean(own) for own in seeds]) for site, seeds in of.items()}
     assert whole.figures["fedavg"] == pytest.approx(expected)
     assert {len(own) for seeds in of.values() for own in seeds} == {3} and whole.seeds == 2
     growing = {"growing": ["a", "b", "c"], "target": ["d"], "first": 2}
     study(path, methods=["fedavg"], holdout=growing).run(tmp_path / "growing")
     with pytest.raises(UnseenError, match="are not repetitions"):
-        figures([tmp_path / "growing"])
+        figures(runs(tmp_path / "growing"))
 
 
 def test_other_rows_under_the_same_name_are_refused(tmp_path: Path) -> None:
@@ -405,14 +404,14 @@ def test_other_rows_under_the_same_name_are_refused(tmp_path: Path) -> None:
     write(path, rows("abcd", 20))
     study(path, methods=["glm"]).run(tmp_path / "two")
     with pytest.raises(UnseenError, match="name the same data set, .* run on other rows of it"):
-        figures([tmp_path / "one", tmp_path / "two"])
+        figures(runs(tmp_path / "one", tmp_path / "two"))
 
 
 def test_figures_that_are_best_at_1_are_not_compared(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", rows("abcd"))
     study(path, methods=["fedavg"], metrics=["loss", "calibration-slope"]).run(tmp_path / "one")
     with pytest.raises(UnseenError, match="calibration-slope is best at 1"):
-        figures([tmp_path / "one"], "calibration-slope")
+        figures(runs(tmp_path / "one"), "calibration-slope")
 
 
 def test_studies_that_leave_out_other_groups_are_not_joined(tmp_path: Path) -> None:
@@ -420,10 +419,10 @@ def test_studies_that_leave_out_other_groups_are_not_joined(tmp_path: Path) -> N
     study(path, methods=["fedavg"], holdout={"groups": 2}).run(tmp_path / "one")
     study(path, methods=["glm"]).run(tmp_path / "two")
     with pytest.raises(UnseenError, match="leave sites out by other plans"):
-        figures([tmp_path / "one", tmp_path / "two"])
+        figures(runs(tmp_path / "one", tmp_path / "two"))
     # A study that has not finished has some of the groups.
     study(path, methods=["glm"], targets=["a"], holdout={"groups": 2}).run(tmp_path / "part")
-    (whole,) = figures([tmp_path / "one", tmp_path / "part"])
+    (whole,) = figures(runs(tmp_path / "one", tmp_path / "part"))
     assert set(whole.figures["glm"]) == {"a", "c"}
 
 

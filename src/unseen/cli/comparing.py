@@ -7,7 +7,7 @@ import typer
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
     method: str = "portfolio",
     against: str | None = None,
     metric: str | None = None,
@@ -21,7 +21,8 @@ def compare(
     several data sets every set is one figure more.
 
     Args:
-        folders: What studies wrote (their --out).
+        runs: What studies wrote (their --out), as FOLDER or LABEL=FOLDER: methods of a folder with
+            a label are called "LABEL: METHOD", so that the same method may stand in several.
         method: The method that is compared with the others.
         against: The other methods, comma-separated, all of one declaration (default: all); those
             that have not run count in the correction.
@@ -35,12 +36,12 @@ def compare(
     from unseen.core.atomic import write_atomically
     from unseen.errors import UnseenError, check_known
     from unseen.methods.compose import method as compose
-    from unseen.results.by_site import across, effects, figures
+    from unseen.results.by_site import across, effects
     from unseen.results.site_page import page, table
-    from unseen.results.study_folder import find
+    from unseen.results.sites_of_studies import Run, expression, figures
     from unseen.spec.named import split_list
 
-    every = figures([find(folder) for folder in folders], metric, selection)
+    every = figures([Run.read(text) for text in runs], metric, selection)
     ran = dict.fromkeys(m for sites in every for m in sites.figures)
     check_known("method (--method)", ran, method)
     for one in split_list(columns or ""):
@@ -49,7 +50,8 @@ def compare(
     asked = split_list(against) if against else ()
     for one in asked:
         if one not in ran:
-            compose(one)  # a declared method that has not run; a mistyped one is refused
+            # A declared method that has not run; a mistyped one is refused.
+            compose(expression(one))
     if asked and not ran.keys() & {*asked}:
         raise UnseenError(
             f"none of the methods to compare {method} with has run: {against}.",
@@ -65,8 +67,9 @@ def compare(
     several = len(having) > 1 and common
     over_sets = across(having, method, common, len(shared)) if several else None
     table_of = [[m.strip() for m in one.split("|")] for one in split_list(columns or "")]
-    apart = [m for m in ran if not pools(m)]
-    text = page(every, method, rows, over_sets, table_of, apart, [m for m in ran if grows(m)])
+    apart = [m for m in ran if not pools(expression(m))]
+    larger = [m for m in ran if grows(expression(m))]
+    text = page(every, method, rows, over_sets, table_of, apart, larger)
     if out is None:
         typer.echo(text)
         return

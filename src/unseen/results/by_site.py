@@ -6,28 +6,20 @@ it left out: their number decides what a test can show.
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from unseen.errors import UnseenError, check_known
-from unseen.metrics.evaluation import IN_UNITS, OF_NUMBERS, OF_TIMES, RANGES
-from unseen.results.comparable import check_data, check_plans
+from unseen.metrics.evaluation import IN_UNITS, RANGES
 from unseen.results.comparison import holm, wilcoxon
-from unseen.results.formats import counted
-from unseen.results.metric_name import MetricName
 from unseen.results.paired import detectable, equivalence, permuted
-from unseen.results.seeds_by_site import BySeed, difference, over_seeds, uneven, without_end
-from unseen.results.selection import less_is_better, select, value
+from unseen.results.seeds_by_site import BySeed, difference
+from unseen.results.selection import less_is_better
 from unseen.results.statistics import interval, mean, quantile, ranks
-from unseen.results.study_folder import StudyFolder
-from unseen.spec.length import in_words
 
 #: Sites from which on a test over them is a claim; of fewer it is printed with this said.
 ENOUGH = 9
@@ -131,121 +123,6 @@ class Effect:
     @property
     def wins(self) -> int:
         return sum(d > 0 for d in self.differences.values())
-
-
-def figures(
-    folders: Sequence[Path], metric: str | None = None, selection: str | None = None
-) -> tuple[Sites, ...]:
-    """Return the figures of studies' folders; those of one data set are put together.
-
-    Args:
-        folders: What studies wrote.
-        metric: What to compare; None for each study's own metric.
-        selection: The rule that chooses rounds; None for each study's own.
-
-    Raises:
-        UnseenError: If a folder has no finished job with a target, or two hold the same method on
-            the same data.
-    """
-    by_data: dict[tuple[str, str], list[Sites]] = defaultdict(list)
-    digests: dict[str, tuple[str, Path]] = {}
-    for folder in folders:
-        study = StudyFolder.open(folder)
-        if study.problem:
-            raise UnseenError(f"{folder} has no study.json that can be read ({study.problem}).")
-        own = of_study(study, metric, selection)
-        dataset = str(study.settings["dataset"])
-        check_data(dataset, str(study.identity.get("data", "")), folder, digests)
-        by_data[dataset, own.metric].append(own)
-    return tuple(map(joined, by_data.values()))
-
-
-def of_study(study: StudyFolder, metric: str | None = None, selection: str | None = None) -> Sites:
-    """Return the figures of one study at the rounds that a rule selects; see `figures`."""
-    name, rule = metric or study.metric, selection or study.settings["selection"]
-    if (best := MetricName.parse(name).best) is not None:
-        raise UnseenError(
-            f"{name} is best at {best}, and neither high nor low: methods are not compared by it.",
-            remedy="Compare by log-loss or brier; the study's table shows it.",
-        )
-    plan = study.settings.get("holdout")
-    if isinstance(plan, dict) and "growing" in plan:
-        raise UnseenError(
-            f"{study.path} trains on one source more in every task, at the same targets: its tasks "
-            "are not repetitions.",
-            remedy="Look at its table, or compare studies that leave sites out.",
-        )
-    by_task: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
-    groups, judged, diverged = set(), set[str](), list[tuple[str, str]]()
-    for job in study.jobs():
-        if job.state == "diverged":
-            diverged.append((job.job.method, job.job.task))
-        if job.state != "done":
-            continue
-        groups.add(frozenset(record["domain"] for record in job.target))
-        round_ = select(rule, job.source, job.target, study.metric)
-        judged |= {name for record in (*job.constant, *job.target) for name in record}
-        for record in job.target:
-            if record["round"] == round_ and (figure := value(record, name)) is not None:
-                at = by_task[job.job.method][record["domain"]]
-                at.setdefault(job.job.seed, []).append(figure)
-    if not by_task:
-        raise UnseenError(
-            f"{study.path} has no finished job with {name} at a target.",
-            remedy="Let the study run on, or name another --metric.",
-        )
-    by_seed = {
-        method: {site: {k: mean(x) for k, x in seeds.items()} for site, seeds in sites.items()}
-        for method, sites in by_task.items()
-    }
-    means = over_seeds(by_seed)
-    seeds = min(len(own) for sites in by_seed.values() for own in sites.values())
-    dataset = str(study.settings["dataset"])
-    texts = (f"{rule}, {counted(seeds, 'seed')}", *uneven(by_seed), *without_end(diverged))
-    lines = tuple(f"{study.path.name}: {text}" for text in texts)
-    budgets = {study.path.name: budget(study.settings)}
-    classes = not judged & (OF_NUMBERS | OF_TIMES)
-    return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes,
-                 json.dumps(plan, sort_keys=True), by_seed)  # fmt: skip
-
-
-def budget(settings: Mapping[str, Any]) -> str:
-    """Return what a study gives each of its methods: its search, rounds and recipe."""
-    tune, patience = settings.get("tune"), settings.get("patience")
-    search = f"{tune['trials']} trials by {tune['criterion']}" if tune else "no search"
-    if tune and tune.get("rounds"):
-        search += f", each of {in_words(tune['rounds'])}"
-    if tune and not tune.get("space"):
-        search += " of the methods' own options alone"
-    rounds = in_words(settings["rounds"], patience)
-    recipe = settings.get("training") or {}
-    training = ", ".join(
-        f"{name} {recipe[name]}" for name in ("optimiser", "epochs") if recipe.get(name)
-    )
-    return "; ".join(part for part in (search, rounds, training) if part)
-
-
-def joined(parts: Sequence[Sites]) -> Sites:
-    """Return the figures of several studies of one data set as those of one."""
-    methods = [method for part in parts for method in part.figures]
-    if twice := sorted({method for method in methods if methods.count(method) > 1}):
-        raise UnseenError(
-            f"two of these folders hold {twice[0]} on {parts[0].name}.",
-            remedy="Compare folders whose methods differ.",
-        )
-    check_plans([(part.lines[0], part.plan) for part in parts if part.plan])
-    whole = {method: own for part in parts for method, own in part.figures.items()}
-    by_seed = {method: own for part in parts for method, own in part.by_seed.items()}
-    lines = tuple(line for part in parts for line in part.lines)
-    groups = frozenset().union(*(part.groups for part in parts))
-    counts = {part.seeds for part in parts}
-    budgets = {
-        name: f"{text}; {counted(part.seeds, 'seed')}" if len(counts) > 1 else text
-        for part in parts
-        for name, text in part.budgets.items()
-    }
-    return replace(parts[0], figures=whole, by_seed=by_seed, seeds=min(counts), lines=lines,
-                   groups=groups, budgets=budgets)  # fmt: skip
 
 
 def effects(sites: Sites, method: str, others: Sequence[str]) -> tuple[Effect, ...]:
