@@ -87,3 +87,13 @@ def test_rows_with_labels_are_compared_by_the_command(ran: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "| `alone: fedavg` | best of `fedavg`, `fast: fedavg` |" in result.output
     assert "each site alone; no search; 3 rounds" in result.output
+
+
+def test_without_tests_there_are_means_alone(ran: Path) -> None:
+    command = ["compare", str(ran / "slow"), f"fast={ran / 'fast'}", "--against", "none",
+               "--columns", "fedavg,fast: fedavg"]  # fmt: skip
+    text = CliRunner().invoke(app, command, catch_exceptions=False).output
+    assert (
+        "| `fedavg` | `fast: fedavg` |" in text and "- means over sites [95 % over sites]\n" in text
+    )
+    assert "Wilcoxon" not in text and "sites better" not in text and "▼" not in text

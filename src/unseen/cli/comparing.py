@@ -1,9 +1,18 @@
 """`unseen compare`: methods of finished studies, with the site as the unit."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from unseen.results.by_site import Across, Effect, Sites
+
+#: What leaves the tests out.
+NO_TESTS = "none"
 
 
 def compare(
@@ -25,7 +34,7 @@ def compare(
             a label are called "LABEL: METHOD", so that the same method may stand in several.
         method: The method that is compared with the others.
         against: The other methods, comma-separated, all of one declaration (default: all); those
-            that have not run count in the correction.
+            that have not run count in the correction. `none` leaves all tests out.
         metric: What to compare (default: each study's own).
         selection: The rule that chooses each job's round (default: each study's own).
         columns: Methods of a table of all data sets that the page begins with, comma-separated;
@@ -34,42 +43,26 @@ def compare(
             (forest.svg); without it the page is printed.
     """
     from unseen.core.atomic import write_atomically
-    from unseen.errors import UnseenError, check_known
-    from unseen.methods.compose import method as compose
-    from unseen.results.by_site import across, effects
+    from unseen.errors import check_known
     from unseen.results.site_page import page, table
     from unseen.results.sites_of_studies import Run, expression, figures
     from unseen.spec.named import split_list
 
     every = figures([Run.read(text) for text in runs], metric, selection)
-    ran = dict.fromkeys(m for sites in every for m in sites.figures)
-    check_known("method (--method)", ran, method)
-    for one in split_list(columns or ""):
-        if not any(m.strip() in ran for m in one.split("|")):
-            check_known("method of a column", ran, one)
-    asked = split_list(against) if against else ()
-    for one in asked:
-        if one not in ran:
-            # A declared method that has not run; a mistyped one is refused.
-            compose(expression(one))
-    if asked and not ran.keys() & {*asked}:
-        raise UnseenError(
-            f"none of the methods to compare {method} with has run: {against}.",
-            remedy=f"Name some of these: {', '.join(m for m in ran if m != method)}.",
-        )
-    rows = []
-    for sites in every:
-        others = [m for m in asked or sites.figures if m != method]
-        rows.append(effects(sites, method, others) if method in sites.figures else ())
-    having = [sites for sites in every if method in sites.figures]
-    shared = [m for m in asked or having[0].figures if m != method]
-    common = [m for m in shared if all(m in sites.figures for sites in having)]
-    several = len(having) > 1 and common
-    over_sets = across(having, method, common, len(shared)) if several else None
-    table_of = [[m.strip() for m in one.split("|")] for one in split_list(columns or "")]
+    ran = tuple(dict.fromkeys(m for sites in every for m in sites.figures))
+    columns_of = [[m.strip() for m in one.split("|")] for one in split_list(columns or "")]
+    for column in columns_of:
+        if not {*column} & {*ran}:
+            check_known("method of a column", ran, "|".join(column))
+    rows: Sequence[Sequence[Effect]] = [()] * len(every)
+    over_sets = None
+    if against != NO_TESTS:
+        asked = split_list(against) if against else ()
+        check_declared(method, asked, ran)
+        rows, over_sets = tests(every, method, asked)
     apart = [m for m in ran if not pools(expression(m))]
     larger = [m for m in ran if grows(expression(m))]
-    text = page(every, method, rows, over_sets, table_of, apart, larger)
+    text = page(every, method, rows, over_sets, columns_of, apart, larger)
     if out is None:
         typer.echo(text)
         return
@@ -82,6 +75,46 @@ def compare(
     if plots:
         write_atomically(out / "forest.svg", forest(plots))
     typer.echo(f"{out / 'compare.md'}")
+
+
+def check_declared(method: str, against: Sequence[str], ran: Sequence[str]) -> None:
+    """Refuse methods to compare that are mistyped, and a comparison with none that has run."""
+    from unseen.errors import UnseenError, check_known
+    from unseen.methods.compose import method as compose
+    from unseen.results.sites_of_studies import expression
+
+    check_known("method (--method)", ran, method)
+    for one in against:
+        if one not in ran:
+            compose(expression(one))  # a declared method that has not run may be missing
+    if against and not {*ran} & {*against}:
+        raise UnseenError(
+            f"none of the methods to compare {method} with has run: {','.join(against)}.",
+            remedy=f"Name some of these: {', '.join(m for m in ran if m != method)}.",
+        )
+
+
+def tests(
+    every: Sequence[Sites], method: str, against: Sequence[str]
+) -> tuple[list[tuple[Effect, ...]], Across | None]:
+    """Return one method against the others at each data set, and over those that have it.
+
+    Args:
+        every: The data sets.
+        method: The method that is compared with the others.
+        against: The others; none for all.
+    """
+    from unseen.results.by_site import across, effects
+
+    rows: list[tuple[Effect, ...]] = []
+    for sites in every:
+        others = [m for m in against or sites.figures if m != method]
+        rows.append(effects(sites, method, others) if method in sites.figures else ())
+    having = [sites for sites in every if method in sites.figures]
+    shared = [m for m in against or having[0].figures if m != method]
+    common = [m for m in shared if all(m in sites.figures for sites in having)]
+    several = len(having) > 1 and common
+    return rows, across(having, method, common, len(shared)) if several else None
 
 
 def grows(method: str) -> bool:

@@ -88,11 +88,13 @@ def overview(
         rows.append(" | ".join([sites.name, str(count), sites.metric, *cell]))
     names = ["best of " + ", ".join(f"`{m}`" for m in c) if len(c) > 1 else f"`{c[0]}`"
              for c in columns]  # fmt: skip
-    note = (
-        f"means over sites [95 % over sites]; ▼ where `{method}` is ahead of the row's method, ▲ "
-        f"where it is behind: p < {LEVEL} by Wilcoxon's test over sites after Holm's correction "
-        f"over the data set's comparisons, of {ENOUGH} sites or more"
-    )
+    note = "means over sites [95 % over sites]"
+    if any(effects):
+        note += (
+            f"; ▼ where `{method}` is ahead of the row's method, ▲ where it is behind: p < {LEVEL} "
+            "by Wilcoxon's test over sites after Holm's correction over the data set's "
+            f"comparisons, of {ENOUGH} sites or more"
+        )
     return {"columns": names, "rows": rows, "note": note}
 
 
