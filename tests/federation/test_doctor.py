@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from datetime import UTC, datetime, timedelta
@@ -270,9 +271,23 @@ def test_data_that_fit_the_study(hospital: Path, tmp_path: Path) -> None:
     assert "absent 8, present 16" in found["classes"].text
 
 
-def test_too_few_examples_for_a_batch(hospital: Path, tmp_path: Path) -> None:
-    found = of_data(site(hospital, "cleveland"), STUDY.format(batch=64), tmp_path / "data")
-    assert found["counts"].state == "fault" and "batch_size to 22" in found["counts"].remedy
+@pytest.mark.parametrize(
+    ("methods", "drop_last", "state"),
+    [
+        (["fedavg"], True, "fault"),
+        (["fedavg", "glm"], False, "warning"),  # it trains: an epoch is one step
+        (["glm", "boost"], True, "ok"),  # they take no batches
+    ],
+)
+def test_too_few_examples_for_a_batch(
+    hospital: Path, tmp_path: Path, methods: list[str], drop_last: bool, state: str
+) -> None:
+    text = f"methods = {json.dumps(methods)}\n{STUDY.format(batch=64)}"
+    study = f"{text}drop_last = {json.dumps(drop_last)}\n"
+    found = of_data(site(hospital, "cleveland"), study, tmp_path / "data")["counts"]
+    assert found.state == state
+    assert ("batch_size to 22" in found.remedy) == (state != "ok")
+    assert ("drop_last = false" in found.remedy) == (state == "fault")
 
 
 def test_classes_that_the_site_lacks(hospital: Path, tmp_path: Path) -> None:

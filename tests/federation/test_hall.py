@@ -124,6 +124,17 @@ def test_sites_write_the_records_of_one_process(
     assert asked == set(SITES)
 
 
+def test_a_site_smaller_than_a_batch_takes_part_in_what_takes_none(tmp_path: Path) -> None:
+    """An exact fit needs no batches, so that a dropped short one leaves nothing out."""
+    file = written(tmp_path, "glm")
+    text = file.read_text().replace("batch_size = 16", "batch_size = 64\ndrop_last = true")
+    file.write_text(text)
+    Study.read(file).run(tmp_path / "one", data_dir=tmp_path)
+    hall = Hall(kits(tmp_path, SITES, tmp_path))
+    federated.run(str(file), str(tmp_path / "sites"), hall, list(SITES))
+    same(tmp_path / "one", tmp_path / "sites")
+
+
 def test_tables_are_encoded_by_what_the_sites_exchange(tmp_path: Path) -> None:
     rows = {
         "north": ["a,1,0.5,yes", "b,2,?,no", "a,3,1.5,yes", "b,,2.5,no", "a,5,3.0,no"] * 4,

@@ -259,28 +259,37 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
         yield from _judged(kit, spec, dataset)
 
 
+def _counts(kit: Kit, study: Any, domain: Any) -> Finding:
+    """How many examples there are, and whether they fill the batches that a method trains on."""
+    from unseen.methods.compose import method as compose
+    from unseen.study.prepare import rows_of
+
+    count, batch = len(domain.y), study.training.batch_size
+    if kit.role != "train":
+        return Finding("counts", "ok", f"{count} examples")
+    trained = len(rows_of(domain, study.validation, study.seed_list[0])[0])
+    if trained >= batch or all(compose(text).fits for text in study.methods):
+        return Finding("counts", "ok", f"{count} examples")
+    text = f"{count} examples, {trained} to train on; a batch is {batch}"
+    remedy = f"set training.batch_size to {max(trained, 1)} or less in the study"
+    if study.training.drop_last:
+        return Finding("counts", "fault", text, f"{remedy}, or training.drop_last = false")
+    return Finding("counts", "warning", f"{text}, so that an epoch here is one step", remedy)
+
+
 def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
     """Counts, classes and features of the one domain that was read."""
     import torch
-
-    from unseen.study.prepare import rows_of
 
     (domain,) = dataset.domains
     columns = len(dataset.schema.names) if dataset.schema is not None else 0
     shape = "×".join(map(str, domain.x.shape[1:]))
     yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
-    count, batch = len(domain.y), study.training.batch_size
-    text, remedy = f"{count} examples", ""
-    if kit.role == "train":
-        try:
-            trained = len(rows_of(domain, study.validation, study.seed_list[0])[0])
-        except UnseenError as error:
-            yield Finding("counts", "fault", str(error), "more examples are needed")
-            return
-        if trained < batch:
-            text = f"{count} examples, {trained} to train on; a batch is {batch}"
-            remedy = f"set training.batch_size to {max(trained, 1)} or less in the study"
-    yield Finding("counts", "fault" if remedy else "ok", text, remedy)
+    try:
+        yield _counts(kit, study, domain)
+    except UnseenError as error:
+        yield Finding("counts", "fault", str(error), "more examples are needed")
+        return
     if dataset.classes is None or dataset.masks:
         return
     counts = torch.bincount(domain.y, minlength=len(dataset.classes)).tolist()

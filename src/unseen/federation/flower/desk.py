@@ -194,7 +194,8 @@ class Desk:
         totals = sums if isinstance(sums, Tensor) else None
         data = self.featured(self.data)
         prepared = prepare(data, self.task, self.study, self.head["seed"], totals)
-        check_clients(prepared, self.study, self.task)
+        fits = bool(self.method) and compose(self.method).fits
+        check_clients(prepared, self.study, self.task, steps=not fits)
         return prepared
 
     @cached_property
