@@ -122,7 +122,7 @@ def test_the_review_names_what_is_searched(tmp_path: Path) -> None:
         for line in review(site, Proposal(study.model_copy(update={"tune": tune})))
         if line.startswith("  search")
     )
-    assert "each of 1 rounds" in line
+    assert "each of 1 round where the method has none of its own" in line
     (line,) = (line for line in review(site, Proposal(study)) if line.startswith("  search"))
     assert "3 trials" in line and "training.batch_size one(8, 16)" in line
     assert "training.optimiser.lr log(0.01, 1)" in line

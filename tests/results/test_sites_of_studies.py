@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.results.sites_of_studies import Run, expression, figures
+from unseen.results.sites_of_studies import Run, figures
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +35,7 @@ def test_one_method_in_two_folders_is_two_rows(ran: Path) -> None:
     (both,) = figures([Run(ran / "slow"), Run(ran / "fast", "at a high rate")])
     assert list(both.figures) == ["fedavg", "at a high rate: fedavg"]
     assert [both.figures[row] for row in both.figures] == plain and plain[0] != plain[1]
-    assert expression("at a high rate: fedavg") == "fedavg"
-    with pytest.raises(UnseenError, match="two of these folders hold fedavg.*tuned=FOLDER"):
+    with pytest.raises(UnseenError, match="two of these folders hold fedavg.*label one"):
         figures([Run(ran / "slow"), Run(ran / "fast")])
 
 
@@ -53,8 +53,9 @@ def test_models_of_single_sites_join_at_the_sites_that_were_left_out(ran: Path) 
         assert both.figures["alone: fedavg"][site] == pytest.approx(np.mean(own))
     (alone,) = figures([Run(ran / "alone")])
     assert set(alone.figures["fedavg"]) == set("abcde")
-    assert any("the other sites' own models" in line for line in both.lines)
+    assert any("models of single sites, 5 in all" in line for line in both.lines)
     assert both.budgets["alone"].startswith("each site alone; no search")
+    assert both.alone == {"alone: fedavg"} and both.expressions["alone: fedavg"] == "fedavg"
 
 
 def at_site(ran: Path, source: str, site: str, seed: int) -> float:
@@ -72,11 +73,57 @@ def test_a_label_is_some_words_before_a_folder(ran: Path, tmp_path: Path) -> Non
     odd = tmp_path / "rate=0.1"
     (odd / "records").mkdir(parents=True)
     assert Run.read(str(odd)) == Run(odd)  # a folder that is there is that folder
-    for label in ("", " ", "a, b", "a|b", "a: b"):
-        with pytest.raises(UnseenError, match="names a run by"):
+    for label in ("", " ", "a, b", "a|b", "a: b", "a `b`", "a\nb", "a (b", " a"):
+        with pytest.raises(UnseenError, match="cannot be the label"):
             Run.read(f"{label}={ran / 'slow'}")
     with pytest.raises(UnseenError, match="there is no folder"):
         Run.read("fast=nowhere")
+
+
+def test_a_seed_counts_where_all_other_sites_models_are_there(ran: Path, tmp_path: Path) -> None:
+    """One model that is missing leaves its seed out at every site that it would be judged at."""
+    (before,) = figures([Run(ran / "alone")])
+    out = tmp_path / "alone"
+    shutil.copytree(ran / "alone", out)
+    shutil.rmtree(out / "records" / "fedavg" / "b" / "seed-1")
+    (after,) = figures([Run(out)])
+    assert after.by_seed["fedavg"]["b"] == before.by_seed["fedavg"]["b"]
+    for site in "acde":
+        assert after.by_seed["fedavg"][site] == {0: before.by_seed["fedavg"][site][0]}
+    shutil.rmtree(out / "records" / "fedavg" / "c")
+    (after,) = figures([Run(out)])
+    assert after.by_seed == {"fedavg": {"c": {0: before.by_seed["fedavg"]["c"][0]}}}
+
+
+def test_rows_of_sites_that_nobody_left_out_are_named(ran: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    shutil.copy(ran / "rows.csv", path)
+    usual = {"methods": ["fedavg"], "seeds": 1, "rounds": 1, "selection": "last"}
+    for name, plan in (("only", "leave-one-domain-out"), ("alone", {"alone": True})):
+        study(path, **usual, targets=["a"], holdout=plan).run(tmp_path / name)
+    (both,) = figures([Run(tmp_path / "only"), Run(tmp_path / "alone", "alone")])
+    assert set(both.figures) == {"fedavg"}
+    assert "without a figure at the sites that were left out: `alone: fedavg`" in both.lines
+
+
+def test_folders_of_one_name_are_told_apart(ran: Path, tmp_path: Path) -> None:
+    shutil.copytree(ran / "slow", tmp_path / "slow" / "run")
+    two = {"groups": 2, "of": ["a", "b", "c"]}
+    glm = study(ran / "rows.csv", methods=["glm"], seeds=2, selection="last", holdout=two)
+    glm.run(tmp_path / "exact" / "run")
+    folders = [tmp_path / "slow" / "run", tmp_path / "exact" / "run"]
+    (both,) = figures([Run(folder) for folder in folders])
+    assert set(both.budgets) == set(map(str, folders))
+    (both,) = figures([Run(folders[0], "slow"), Run(folders[1])])
+    assert set(both.budgets) == {"slow", "run"} and "slow: last, 2 seeds" in both.lines
+
+
+@pytest.mark.parametrize("against", ["fst: fedavg", "fast: fedvag", "fedvag"])
+def test_a_mistyped_row_is_refused(ran: Path, against: str) -> None:
+    command = ["compare", str(ran / "slow"), f"fast={ran / 'fast'}", "--method", "fedavg",
+               "--against", f"fast: fedavg,{against}"]  # fmt: skip
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code and isinstance(result.exception, UnseenError)
 
 
 def test_rows_with_labels_are_compared_by_the_command(ran: Path) -> None:

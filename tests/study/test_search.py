@@ -87,15 +87,25 @@ def test_the_target_sees_what_the_chosen_setting_alone_would_leave(table, tmp_pa
         assert text.replace('"fedprox"', json.dumps(chosen.method)) == expected
 
 
-@pytest.mark.parametrize("short", [2, "until-flat(patience=1, limit=2)"])
-def test_a_trial_may_train_for_less_long_than_its_winner(table, tmp_path, short):
+FLAT = "until-flat(patience=1, limit={})"
+
+
+@pytest.mark.parametrize(
+    ("long", "short", "as_if"),
+    [
+        (5, 2, 2),
+        (5, FLAT.format(2), FLAT.format(2)),
+        (FLAT.format(5), 2, FLAT.format(2)),  # a number leaves the study's patience
+    ],
+)
+def test_a_trial_may_train_for_less_long_than_its_winner(table, tmp_path, long, short, as_if):
     search = {**GRID, "options": False}
-    study(table, **USUAL | {"rounds": short}, tune=search).run(tmp_path / "short")
-    study(table, **USUAL | {"rounds": 5}, tune={**search, "rounds": short}).run(tmp_path / "out")
+    study(table, **USUAL | {"rounds": as_if}, tune=search).run(tmp_path / "short")
+    study(table, **USUAL | {"rounds": long}, tune={**search, "rounds": short}).run(tmp_path / "out")
     assert records(tmp_path / "out") == records(tmp_path / "short")
     chosen = records(tmp_path / "out").best
     training = {"batch_size": 8, "optimiser": chosen.settings["training.optimiser"]}
-    plain = USUAL | {"methods": [chosen.method], "rounds": 5}
+    plain = USUAL | {"methods": [chosen.method], "rounds": long}
     study(table, **plain, training=training).run(tmp_path / "plain")
     ours, theirs = Job("fedprox", "d", 0), Job(chosen.method, "d", 0)
     for name in ("source.jsonl", "target.jsonl"):

@@ -66,11 +66,18 @@ def test_a_study_that_fits_all_sources_and_not_those_of_a_trial(
 @pytest.mark.parametrize(
     ("search", "words"),
     [
-        ({"rounds": 4}, ("tune.rounds = 4 would train for longer", "3")),
-        ({"rounds": "until-flat(limit=9)"}, ("tune.rounds = 9 would train for longer",)),
+        ({"rounds": 4}, ("tune.rounds allows 4 rounds, and the study has 3",)),
+        ({"rounds": "4"}, ("tune.rounds allows 4 rounds",)),
+        ({"rounds": "until-flat(limit=9)"}, ("tune.rounds allows 9 rounds",)),
+        (
+            {"rounds": "until-flat(patience=3, limit=2)"},
+            ("waits for 3 rounds, and the study for 2",),
+        ),
+        ({"rounds": "until-flat(limit='2')"}, ("rounds must be an integer", "found '2'")),
+        ({"rounds": "until-flat(patience=0, limit=2)"}, ("patience must be an integer of at",)),
         ({"rounds": 2, "space": {"rounds": "whole(1, 3)"}}, ("tune.rounds says", "searches it")),
         ({"rounds": "until-flatt(limit=2)"}, ("until-flat",)),
-        ({"rounds": "until-flat(limit=0)"}, ("one round at least",)),
+        ({"rounds": "until-flat(limit=0)"}, ("tune.rounds", "at least 1; found 0")),
         ({"rounds": 0}, ("rounds",)),
     ],
 )
@@ -78,7 +85,7 @@ def test_a_length_of_trials_that_cannot_be(
     table: Path, search: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     with pytest.raises(UnseenError) as caught:
-        study(table, **ALL, rounds=3, tune=search)
+        study(table, **ALL, rounds="until-flat(patience=2, limit=3)", tune=search)
     for word in words:
         assert word in str(caught.value)
 

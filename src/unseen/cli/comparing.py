@@ -45,10 +45,11 @@ def compare(
     from unseen.core.atomic import write_atomically
     from unseen.errors import check_known
     from unseen.results.site_page import page, table
-    from unseen.results.sites_of_studies import Run, expression, figures
+    from unseen.results.sites_of_studies import Run, figures
     from unseen.spec.named import split_list
 
-    every = figures([Run.read(text) for text in runs], metric, selection)
+    named = [Run.read(text) for text in runs]
+    every = figures(named, metric, selection)
     ran = tuple(dict.fromkeys(m for sites in every for m in sites.figures))
     columns_of = [[m.strip() for m in one.split("|")] for one in split_list(columns or "")]
     for column in columns_of:
@@ -58,11 +59,12 @@ def compare(
     over_sets = None
     if against != NO_TESTS:
         asked = split_list(against) if against else ()
-        check_declared(method, asked, ran)
+        check_declared(method, asked, ran, [run.label for run in named])
         rows, over_sets = tests(every, method, asked)
-    apart = [m for m in ran if not pools(expression(m))]
-    larger = [m for m in ran if grows(expression(m))]
-    text = page(every, method, rows, over_sets, columns_of, apart, larger)
+    expressions = {m: text for sites in every for m, text in sites.expressions.items()}
+    candidates = [m for m in ran if not pools(expressions[m])] if against != NO_TESTS else []
+    larger = [m for m in ran if grows(expressions[m])]
+    text = page(every, method, rows, over_sets, columns_of, candidates, larger)
     if out is None:
         typer.echo(text)
         return
@@ -77,16 +79,22 @@ def compare(
     typer.echo(f"{out / 'compare.md'}")
 
 
-def check_declared(method: str, against: Sequence[str], ran: Sequence[str]) -> None:
+def check_declared(
+    method: str, against: Sequence[str], ran: Sequence[str], labels: Sequence[str]
+) -> None:
     """Refuse methods to compare that are mistyped, and a comparison with none that has run."""
     from unseen.errors import UnseenError, check_known
     from unseen.methods.compose import method as compose
-    from unseen.results.sites_of_studies import expression
+    from unseen.results.sites_of_studies import LABEL, MARK
 
     check_known("method (--method)", ran, method)
     for one in against:
-        if one not in ran:
-            compose(expression(one))  # a declared method that has not run may be missing
+        if one in ran:
+            continue
+        label, mark, expression = one.partition(MARK)
+        if labelled := bool(mark and LABEL.fullmatch(label)):
+            check_known("label", labels, label)
+        compose(expression if labelled else one)  # a declared one that has not run may be missing
     if against and not {*ran} & {*against}:
         raise UnseenError(
             f"none of the methods to compare {method} with has run: {','.join(against)}.",

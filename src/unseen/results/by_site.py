@@ -40,6 +40,8 @@ class Sites:
         classes: Whether labels are classes, whose loss has no unit.
         plan: The study's hold-out, as its settings have it.
         by_seed: Method -> site -> seed -> its figure, where that is known.
+        expressions: Method -> its expression, where it is called otherwise.
+        alone: Methods whose figures are means over models of single sites.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Sites:
     classes: bool = True
     plan: str = ""
     by_seed: Mapping[str, BySeed] = field(default_factory=dict)
+    expressions: Mapping[str, str] = field(default_factory=dict)
+    alone: frozenset[str] = frozenset()
 
     @property
     def lower(self) -> bool:

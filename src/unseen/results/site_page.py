@@ -57,10 +57,9 @@ def differences(every: Sequence[Sites], larger: Sequence[str] = ()) -> str:
         larger: Methods whose budget is not the study's rounds of one network.
     """
     unlike = [sites for sites in every if len(set(sites.budgets.values())) > 1]
-    budgets = {name: text for sites in unlike for name, text in sites.budgets.items()}
-    names_of: dict[str, list[str]] = {}
-    for name, text in budgets.items():
-        names_of.setdefault(text, []).append(f"*{name}*")
+    names_of: dict[str, dict[str, None]] = {}
+    for name, text in (pair for sites in unlike for pair in sites.budgets.items()):
+        names_of.setdefault(text, {})[f"*{name}*"] = None
     texts = "; ".join(f"{', '.join(names)}: {text}" for text, names in names_of.items())
     if texts:
         return f"Rows differ in search, rounds or recipe: {texts}. A method may add its own."
@@ -153,6 +152,8 @@ def has_margin(sites: Sites) -> bool:
 
 def together(sites: Sites) -> str:
     """Return how sites were left out, and what this does to tests over them."""
+    if sites.alone and sites.alone >= sites.figures.keys():
+        return "each model is judged at all sites but its own, so that sites share their models"
     count = sum(len(group) > 1 for group in sites.groups)
     if count:
         return (
@@ -174,14 +175,20 @@ def absent(effects: Sequence[Effect]) -> str:
 
 def choice_of(sites: Sites, candidates: Sequence[str]) -> dict[str, object] | None:
     """Return what the page says of choosing for each site by the others, if it can be done."""
-    there = [m for m in candidates if m in sites.figures]
+    there = [m for m in candidates if m in sites.figures and m not in sites.alone]
     if (choice := by_others(sites, there)) is None:
         return None
     counts = Counter(choice.choices.values()).most_common()
     times = [f"`{m}` {counted(n, 'time')}" for m, n in counts]
     average = number(mean(list(choice.figures.values())), sites.metric)
-    others = [m for m in sites.figures if m not in there]
-    without = f" (without {', '.join(f'`{m}`' for m in others)}: pooled rows)" if others else ""
+    apart = {
+        "pooled rows": [m for m in sites.figures if m not in candidates and m not in sites.alone],
+        "means over several models": [m for m in sites.figures if m in sites.alone],
+    }
+    texts = [
+        f"without {', '.join(f'`{m}`' for m in own)}: {why}" for why, own in apart.items() if own
+    ]
+    without = f" ({'; '.join(texts)})" if texts else ""
     text = (
         f"{sites.metric} would have been {average}: the best of these {len(there)} "
         f"methods{without} at "

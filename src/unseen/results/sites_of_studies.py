@@ -1,11 +1,12 @@
 """What studies' folders say by site, those of one data set put together."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import OF_NUMBERS, OF_TIMES
@@ -19,8 +20,11 @@ from unseen.results.statistics import mean
 from unseen.results.study_folder import StudyFolder, find
 from unseen.spec.length import in_words
 
-#: What parts a run's label from a method's expression.
+T = TypeVar("T")
+#: What separates a run's label from a method's expression.
 MARK = ": "
+#: What a label may be.
+LABEL = re.compile(r"[\w.'%+-]+( [\w.'%+-]+)*")
 
 
 @dataclass(frozen=True)
@@ -42,26 +46,21 @@ class Run:
         label, equals, folder = text.partition("=")
         if not equals or Path(text).exists():
             return cls(find(Path(text)))
-        if not label.strip() or MARK in label or "," in label or "|" in label:
+        if not LABEL.fullmatch(label):
             raise UnseenError(
-                f"{text!r} names a run by {label!r}.",
-                remedy="Take some words without a comma, a bar or a colon before the equals sign.",
+                f"{label!r} cannot be the label of {folder}.",
+                remedy="Take words of letters, digits, dots, hyphens and the signs ', % and +.",
             )
-        return cls(find(Path(folder)), label.strip())
+        return cls(find(Path(folder)), label)
+
+    @property
+    def name(self) -> str:
+        """What the page calls it."""
+        return self.label or self.folder.name
 
     def row(self, method: str) -> str:
         """Return what a method of this run is called."""
         return f"{self.label}{MARK}{method}" if self.label else method
-
-
-def expression(row: str) -> str:
-    """Return the expression of a row's method.
-
-    Example:
-        >>> expression("no search: fedavg+ga"), expression("fedavg")
-        ('fedavg+ga', 'fedavg')
-    """
-    return row.rpartition(MARK)[2]
 
 
 def figures(
@@ -80,24 +79,33 @@ def figures(
     """
     by_data: dict[tuple[str, str], list[Sites]] = defaultdict(list)
     digests: dict[str, tuple[str, Path]] = {}
+    names = [run.name for run in runs]
     for run in runs:
         study = StudyFolder.open(run.folder)
         if study.problem:
             raise UnseenError(f"{run.folder} has no study.json that can be read ({study.problem}).")
-        own = of_study(study, metric, selection, run)
         dataset = str(study.settings["dataset"])
+        # A label stands for several folders; those of one name are told apart by their paths.
+        once = run.label or names.count(run.name) == 1
+        own = of_study(study, run, run.name if once else str(run.folder), metric, selection)
         check_data(dataset, str(study.identity.get("data", "")), run.folder, digests)
         by_data[dataset, own.metric].append(own)
     return tuple(map(joined, by_data.values()))
 
 
 def of_study(
-    study: StudyFolder, metric: str | None = None, selection: str | None = None,
-    run: Run | None = None,
-) -> Sites:  # fmt: skip
-    """Return the figures of one study at the rounds that a rule selects; see `figures`."""
+    study: StudyFolder, run: Run, called: str, metric: str | None, selection: str | None
+) -> Sites:
+    """Return the figures of one study at the rounds that a rule selects.
+
+    Args:
+        study: The study.
+        run: Its folder and label.
+        called: What the page calls it.
+        metric: See `figures`.
+        selection: See `figures`.
+    """
     name, rule = metric or study.metric, selection or study.settings["selection"]
-    row_of = (run or Run(study.path)).row
     if (best := MetricName.parse(name).best) is not None:
         raise UnseenError(
             f"{name} is best at {best}, and neither high nor low: methods are not compared by it.",
@@ -112,9 +120,11 @@ def of_study(
         )
     by_task: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     groups, judged, diverged = set(), set[str](), list[tuple[str, str]]()
+    tasks = set(map(str, study.about.get("tasks") or ()))
     for job in study.jobs():
+        tasks.add(job.job.task)
         if job.state == "diverged":
-            diverged.append((row_of(job.job.method), job.job.task))
+            diverged.append((run.row(job.job.method), job.job.task))
         if job.state != "done":
             continue
         groups.add(frozenset(record["domain"] for record in job.target))
@@ -122,28 +132,57 @@ def of_study(
         judged |= {name for record in (*job.constant, *job.target) for name in record}
         for record in job.target:
             if record["round"] == round_ and (figure := value(record, name)) is not None:
-                at = by_task[row_of(job.job.method)][record["domain"]]
+                at = by_task[job.job.method][record["domain"]]
                 at.setdefault(job.job.seed, []).append(figure)
-    if not by_task:
+    texts = []
+    if alone(plan):
+        by_task = of_all(by_task, tasks)
+        texts = [
+            f"means over the models of single sites, {len(tasks)} in all: at each of all others"
+        ]
+    if not any(by_task.values()):
         raise UnseenError(
             f"{study.path} has no finished job with {name} at a target.",
             remedy="Let the study run on, or name another --metric.",
         )
     by_seed = {
-        method: {site: {k: mean(x) for k, x in seeds.items()} for site, seeds in sites.items()}
+        run.row(method): {
+            site: {k: mean(x) for k, x in seeds.items()} for site, seeds in sites.items()
+        }
         for method, sites in by_task.items()
     }
-    means = over_seeds(by_seed)
     seeds = min(len(own) for sites in by_seed.values() for own in sites.values())
     dataset = str(study.settings["dataset"])
-    texts = [f"{rule}, {counted(seeds, 'seed')}", *uneven(by_seed), *without_end(diverged)]
-    if alone(plan):
-        texts.append("a site's figure is the mean over the other sites' own models")
-    lines = tuple(f"{study.path.name}: {text}" for text in texts)
-    budgets = {study.path.name: budget(study.settings)}
-    classes = not judged & (OF_NUMBERS | OF_TIMES)
-    return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes,
-                 json.dumps(plan, sort_keys=True), by_seed)  # fmt: skip
+    notes = (f"{rule}, {counted(seeds, 'seed')}", *uneven(by_seed), *without_end(diverged), *texts)
+    return Sites(
+        dataset, name, over_seeds(by_seed), seeds, tuple(f"{called}: {text}" for text in notes),
+        frozenset(groups), {called: budget(study.settings)}, not judged & (OF_NUMBERS | OF_TIMES),
+        json.dumps(plan, sort_keys=True), by_seed, {run.row(method): method for method in by_task},
+        frozenset(by_seed) if alone(plan) else frozenset(),
+    )  # fmt: skip
+
+
+def of_all(
+    figures: Mapping[str, Mapping[str, Mapping[int, list[float]]]], tasks: set[str]
+) -> dict[str, dict[str, dict[int, list[float]]]]:
+    """Return the figures of seeds of which all single sites' models are there.
+
+    Args:
+        figures: Method -> site -> seed -> one figure for each model.
+        tasks: The sites that train.
+    """
+    every = {
+        method: {
+            site: {k: own for k, own in seeds.items() if len(own) == len(tasks - {site})}
+            for site, seeds in sites.items()
+        }
+        for method, sites in figures.items()
+    }
+    return {
+        method: {site: seeds for site, seeds in sites.items() if seeds}
+        for method, sites in every.items()
+        if any(sites.values())
+    }
 
 
 def alone(plan: Any) -> bool:
@@ -156,7 +195,7 @@ def budget(settings: Mapping[str, Any]) -> str:
     tune = settings.get("tune")
     search = f"{tune['trials']} trials by {tune['criterion']}" if tune else "no search"
     if tune and tune.get("rounds"):
-        search += f", each of {in_words(tune['rounds'])}"
+        search += f", each of {in_words(tune['rounds'], settings.get('patience'))}"
     if tune and not tune.get("space"):
         search += " of the methods' own options alone"
     recipe = settings.get("training") or {}
@@ -168,6 +207,15 @@ def budget(settings: Mapping[str, Any]) -> str:
     return "; ".join(part for part in (sites, search, rounds, training) if part)
 
 
+def at(figures: Mapping[str, Mapping[str, T]], sites: set[str]) -> dict[str, dict[str, T]]:
+    """Return the figures at some sites, of the methods that have any there."""
+    return {
+        row: there
+        for row, own in figures.items()
+        if (there := {site: x for site, x in own.items() if site in sites})
+    }
+
+
 def joined(parts: Sequence[Sites]) -> Sites:
     """Return the figures of several studies of one data set as those of one.
 
@@ -177,23 +225,17 @@ def joined(parts: Sequence[Sites]) -> Sites:
     if twice := sorted({method for method in names if names.count(method) > 1}):
         raise UnseenError(
             f"two of these folders hold {twice[0]} on {parts[0].name}.",
-            remedy="Compare folders whose methods differ, or name one, as in tuned=FOLDER.",
+            remedy="Compare folders whose methods differ, or label one, as in tuned=FOLDER.",
         )
     together = [part for part in parts if not alone(json.loads(part.plan or "null"))]
     check_plans([(part.lines[0], part.plan) for part in together if part.plan])
     main = together or parts
     left_out = {site for part in main for own in part.figures.values() for site in own}
-    whole = {
-        method: {site: figure for site, figure in own.items() if site in left_out}
-        for part in parts
-        for method, own in part.figures.items()
-    }
-    by_seed = {
-        method: {site: own for site, own in sites.items() if site in left_out}
-        for part in parts
-        for method, sites in part.by_seed.items()
-    }
-    lines = tuple(line for part in parts for line in part.lines)
+    whole = at({row: own for part in parts for row, own in part.figures.items()}, left_out)
+    by_seed = at({row: own for part in parts for row, own in part.by_seed.items()}, left_out)
+    lines = [line for part in parts for line in part.lines]
+    if absent := [f"`{row}`" for row in names if row not in whole]:
+        lines.append(f"without a figure at the sites that were left out: {', '.join(absent)}")
     groups = frozenset().union(*(part.groups for part in main))
     counts = {part.seeds for part in parts}
     budgets = {
@@ -201,5 +243,9 @@ def joined(parts: Sequence[Sites]) -> Sites:
         for part in parts
         for name, text in part.budgets.items()
     }
-    return replace(parts[0], figures=whole, by_seed=by_seed, seeds=min(counts), lines=lines,
-                   groups=groups, budgets=budgets)  # fmt: skip
+    return replace(
+        parts[0], figures=whole, by_seed=by_seed, seeds=min(counts),
+        lines=tuple(lines), groups=groups, budgets=budgets,
+        expressions={row: text for part in parts for row, text in part.expressions.items()},
+        alone=frozenset().union(*(part.alone for part in parts)),
+    )  # fmt: skip

@@ -15,15 +15,15 @@ def with_length(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, **length(rounds)}
 
 
-def length(rounds: int | str) -> dict[str, int | None]:
-    """Return the settings that a length stands for, both of them.
+def length(rounds: int | str) -> dict[str, int]:
+    """Return the settings that a length stands for; a number says nothing of patience.
 
     Example:
         >>> length("until-flat(patience=5, limit=200)"), length(20)
-        ({'rounds': 200, 'patience': 5}, {'rounds': 20, 'patience': None})
+        ({'rounds': 200, 'patience': 5}, {'rounds': 20})
     """
-    if isinstance(rounds, int):
-        return {"rounds": rounds, "patience": None}
+    if isinstance(rounds, int) or rounds.isdecimal():
+        return {"rounds": int(rounds)}
     calls = parse(rounds)
     if len(calls) != 1:
         raise UnseenError(f"rounds is a number or until-flat(...); found {rounds!r}.")
@@ -44,9 +44,10 @@ def in_words(rounds: int | str, patience: int | None = None) -> str:
         patience: For how many the loss must not have fallen, where `rounds` does not say it.
 
     Example:
-        >>> in_words(20), in_words("until-flat(patience=5, limit=200)")
-        ('20 rounds', 'at most 200 rounds, until flat for 5')
+        >>> in_words(1), in_words("until-flat(patience=5, limit=200)")
+        ('1 round', 'at most 200 rounds, until flat for 5')
     """
     own = length(rounds)
-    flat = own["patience"] or patience
-    return f"at most {own['rounds']} rounds, until flat for {flat}" if flat else f"{rounds} rounds"
+    flat, count = own.get("patience", patience), own["rounds"]
+    text = f"{count} round{'s' if count != 1 else ''}"
+    return f"at most {text}, until flat for {flat}" if flat else text

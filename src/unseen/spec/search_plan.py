@@ -44,7 +44,8 @@ class Tune(Settings):
         metric: What is scored (default: the study's).
         sampler: `tpe`, `random`, or `grid`: all combinations of `one(...)`, whatever `trials` says.
         rounds: How long a trial trains, as the study's `rounds` has it, where that is less than the
-            study; None: as long. The winner trains as long as the study says.
+            study; None: as long. A number leaves the study's patience as it is. The winner trains
+            as long as the study says.
         prune: Trials that are worse than the best so far, by Wilcoxon's test over the sites seen
             with a p below this, are not scored at the other sites; 0 scores all.
         seeds: How many of the study's seeds a trial is played with.
@@ -76,6 +77,12 @@ class Tune(Settings):
         left_out(value)
         return value
 
+    @field_validator("rounds", mode="before")
+    @classmethod
+    def _none_if_empty(cls, value: object) -> object:
+        # TOML has no null by which a file could take back what its base sets.
+        return None if value == "" else value
+
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.rounds is not None and "rounds" in self.space:
@@ -83,14 +90,35 @@ class Tune(Settings):
                 "tune.rounds says how long every trial trains, and tune.space searches it.",
                 remedy="Leave one of the two out.",
             )
-        if (limit := self.length.get("rounds", 1)) is None or limit < 1:
-            raise UnseenError(f"a trial trains for one round at least; found {self.rounds!r}.")
+        for name, count in self.length.items():
+            if not isinstance(count, int) or count < 1:
+                raise UnseenError(
+                    f"tune.rounds = {self.rounds!r}: {name} must be an integer of at least 1; "
+                    f"found {count!r}."
+                )
         return self
 
     @property
-    def length(self) -> dict[str, int | None]:
+    def length(self) -> dict[str, int]:
         """How long a trial trains, as settings of a study; none of them where as the study does."""
         return {} if self.rounds is None else length(self.rounds)
+
+    def within(self, rounds: int, patience: int | None) -> None:
+        """Refuse trials that train for longer than a study.
+
+        Args:
+            rounds: Of the study, at most.
+            patience: Of the study, if it ends when its loss is flat.
+        """
+        own = self.length
+        if own.get("rounds", 1) > rounds:
+            what = f"tune.rounds allows {own['rounds']} rounds, and the study has {rounds}."
+            raise UnseenError(what, remedy="Take fewer for the trials, or more for the study.")
+        if patience is not None and own.get("patience", 1) > patience:
+            raise UnseenError(
+                f"tune.rounds waits for {own['patience']} rounds, and the study for {patience}.",
+                remedy="Take a smaller patience for the trials, or a larger one for the study.",
+            )
 
     def tasks(self, task: Task) -> tuple[Task, ...]:
         """Return the tasks that a trial is scored at, made of the task's sources alone.

@@ -270,13 +270,8 @@ class StudySpec(Settings):
     @model_validator(mode="after")
     def _parts_that_fit(self) -> Self:
         check_network(self.weights, self.freeze, self.train, self.views, self.training.augment)
-        longest = self.tune.length.get("rounds") if self.tune is not None else None
-        if longest is not None and longest > self.rounds:
-            raise UnseenError(
-                f"a trial of tune.rounds = {longest} would train for longer than the study, whose "
-                f"rounds are {self.rounds}.",
-                remedy="Take fewer for the trials, or more for the study.",
-            )
+        if self.tune is not None:
+            self.tune.within(self.rounds, self.patience)
         return self
 
     def network(self, model: str) -> str:

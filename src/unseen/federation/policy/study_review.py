@@ -212,7 +212,8 @@ def _search(study: StudySpec) -> Iterator[str]:
     score = f"scored by {study.tune.criterion}"
     count = "all values" if study.tune.sampler == "grid" else f"{study.tune.trials} trials"
     if study.tune.rounds is not None:
-        score = f"each of {in_words(study.tune.rounds)}, {score}"
+        trains = in_words(study.tune.rounds, study.patience)
+        score = f"each of {trains} where the method has none of its own, {score}"
     yield f"  search      {count} of each method for each task, {score}: {tried}"
 
 
