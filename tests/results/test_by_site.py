@@ -309,15 +309,30 @@ def test_seeds_that_one_method_alone_has_at_a_site_enter_no_comparison(tmp_path:
     (after,) = figures(runs(out))
     assert effects(after, "glm", ["fedavg"]) == effects(before, "glm", ["fedavg"])
     assert after.seeds == 2 and after.figures["fedavg"] == before.figures["fedavg"]
-    note = "seed 2 of `glm` alone at a, c; a comparison takes the seeds that both methods have"
-    assert after.lines == (*before.lines, f"out: {note}")
+    note = (
+        "seed 2 of `glm` alone at a, c; a comparison takes the seeds that both methods have, if any"
+    )
+    assert after.lines == (*before.lines, note)
 
 
 def test_seeds_are_paired_across_studies_of_one_data_set() -> None:
     """Ours at seed 0 is 0.75, theirs at seeds 0 and 1 are 0.5 and 0.7: the pair is 0.25 apart."""
     ours = replace(sites(ours=(0.75,)), by_seed={"ours": {"s0": {0: 0.75}}}, seeds=1)
     theirs = replace(sites(theirs=(0.6,)), by_seed={"theirs": {"s0": {0: 0.5, 1: 0.7}}}, seeds=2)
-    assert effects(joined([ours, theirs]), "ours", ["theirs"])[0].mean == 0.25
+    both = joined([ours, theirs])
+    assert effects(both, "ours", ["theirs"])[0].mean == 0.25
+    assert both.lines[-1].startswith("seed 1 of `theirs` alone at s0; a comparison takes the seeds")
+
+
+def test_one_data_set_may_be_written_in_several_ways(tmp_path: Path) -> None:
+    """A blank, or another name of the file: the rows are the same, and enter once."""
+    path, copy = (write(tmp_path / name, rows("abcd")) for name in ("rows.csv", "copy.csv"))
+    settings = {"rounds": 1, "seeds": 1, "holdout": {"groups": 2}}
+    study(path, methods=["fedavg"], **settings).run(tmp_path / "one")
+    study(copy, methods=["glm"], **settings).run(tmp_path / "other")
+    (whole,) = figures(runs(tmp_path / "one", tmp_path / "other"))
+    assert list(whole.figures) == ["fedavg", "glm"]
+    assert whole.figures["fedavg"].keys() == whole.figures["glm"].keys()
 
 
 def test_jobs_that_diverged_are_said_to_have_no_figure(tmp_path: Path) -> None:
@@ -435,13 +450,17 @@ def test_a_mistyped_method_is_refused_and_a_declared_one_may_be_missing(tmp_path
     assert "did you mean 'fedavg'" in str(run(app, [*one, "--against", "fedavgg"]).exception)
     refused = run(app, [*one, "--against", "fedprox"]).exception
     assert "none of the methods to compare glm with has run: fedprox" in str(refused)
+    itself = run(app, [*one, "--against", "glm,fedavg"]).exception
+    assert "glm would be compared with itself" in str(itself)
     assert "of which 1 did not run here" in run(app, [*one, "--against", "fedavg,fedprox"]).output
     assert "unknown method (--method) 'portfolio'" in str(run(app, one[:2]).exception)
 
 
 def test_sets_without_the_method_are_not_counted(tmp_path: Path) -> None:
-    for name, methods in (("one", ["fedavg", "glm"]), ("two", ["fedavg", "ppdg"])):
-        path = write(tmp_path / f"{name}.csv", rows("abcd"))
+    for name, methods, sites_of in (
+        ("one", ["fedavg", "glm"], "abcd"), ("two", ["fedavg", "ppdg"], "abce"),
+    ):  # fmt: skip
+        path = write(tmp_path / f"{name}.csv", rows(sites_of))
         out = tmp_path / name
         study(path, methods=methods, rounds=1, holdout={"groups": 2}).run(out)
     folders = [str(tmp_path / name) for name in ("one", "two")]

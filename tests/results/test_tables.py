@@ -267,6 +267,16 @@ def test_all_targets_are_all_domains_of_all_tasks() -> None:
     assert table(runs(*"abcdef"), metric="rmse").notes[1].endswith("fedavg at all 6 targets")
 
 
+def test_of_many_targets_a_note_names_the_first_and_counts_the_others() -> None:
+    runs = [
+        Selected("fedavg", f"t{k}", 0, 0, {"rmse": 1.0}, {}, {"rmse": (f"t{k}",) * (k < 20)})
+        for k in range(21)
+    ]
+    named = ", ".join(f"t{k}" for k in range(8))
+    line = f"worse than a constant: fedavg at {named}, 12 more"
+    assert table(runs, metric="rmse").notes[1] == line
+
+
 @pytest.mark.parametrize(
     ("metric", "best"), [("calibration-slope", 1), ("calibration-intercept", 0)]
 )

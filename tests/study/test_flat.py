@@ -61,6 +61,30 @@ def test_a_job_ends_when_the_sources_loss_has_stopped_falling(table, tmp_path, p
     assert f"rounds until flat: fedavg {expected}" in results.table().notes
 
 
+def test_a_job_that_the_limit_cut_off_is_not_called_flat(table, tmp_path):
+    results = study(table, **SETTINGS, rounds="until-flat(patience=4, limit=5)").run(tmp_path)
+    line = "rounds until flat: fedavg 5 (1 of 1 job at the limit, flat or not)"
+    assert line in results.table().notes
+
+
+@pytest.mark.parametrize(
+    ("holdout", "line"),
+    [
+        ("leave-one-domain-out", "targets whole"),
+        ({"groups": 2}, "left out in groups; a column is a group, named after its first site"),
+        (
+            {"alone": True},
+            "each site trains alone; a column is the model of the site that it names",
+        ),
+    ],
+)
+def test_the_lines_under_a_table_say_what_was_left_out(table, tmp_path, holdout, line):
+    settings = {**SETTINGS, "targets": None}
+    notes = study(table, **settings, rounds=1, holdout=holdout).run(tmp_path).table().notes
+    (data,) = [note for note in notes if note.startswith("data: ")]
+    assert line in data and ("column" in data) == (holdout != "leave-one-domain-out")
+
+
 def test_a_job_that_is_stopped_ends_at_the_same_round(table, tmp_path, monkeypatch):
     class Stopped(BaseException):
         pass

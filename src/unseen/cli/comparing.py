@@ -88,6 +88,11 @@ def check_declared(
     from unseen.results.sites_of_studies import LABEL, MARK
 
     check_known("method (--method)", ran, method)
+    if method in against:
+        raise UnseenError(
+            f"{method} would be compared with itself.",
+            remedy="Leave it out of --against: --method is compared with each of the others.",
+        )
     for one in against:
         if one in ran:
             continue

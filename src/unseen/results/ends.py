@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from unseen.results.formats import counted
 from unseen.results.selection import Records, Selected, levels
 
 #: With fewer evaluated rounds nothing is said of where a curve goes.
@@ -67,3 +68,17 @@ class Ends:
     def _most(self, counts: Counter[str]) -> str:
         """Return the methods of which more than half of the jobs count."""
         return ", ".join(method for method, jobs in self.jobs.items() if 2 * counts[method] > jobs)
+
+
+def lengths(rounds: Sequence[int], limit: int) -> str:
+    """Return after how many rounds jobs ended, and how many of them were cut off.
+
+    Example:
+        >>> lengths([20, 35], 100), lengths([60, 100, 100], 100)
+        ('20 to 35', '60 to 100 (2 of 3 jobs at the limit, flat or not)')
+    """
+    least, most, cut = min(rounds), max(rounds), sum(n >= limit for n in rounds)
+    span = f"{least} to {most}" if most > least else f"{most}"
+    return span + (
+        f" ({cut} of {counted(len(rounds), 'job')} at the limit, flat or not)" * (cut > 0)
+    )

@@ -40,7 +40,7 @@ def uneven(by_seed: Mapping[str, BySeed]) -> tuple[str, ...]:
 
     Example:
         >>> uneven({"a": {"x": {0: 0.5, 1: 0.7}}, "b": {"x": {0: 0.6}}})[0]
-        'seed 1 of `a` alone at x; a comparison takes the seeds that both methods have'
+        'seed 1 of `a` alone at x; a comparison takes the seeds that both methods have, if any'
     """
     having: dict[tuple[str, int], list[str]] = defaultdict(list)
     methods: dict[str, int] = defaultdict(int)
@@ -55,9 +55,11 @@ def uneven(by_seed: Mapping[str, BySeed]) -> tuple[str, ...]:
             alone[seed, ", ".join(sorted(names))].append(site)
     texts = [
         f"seed {seed} of {names} alone at {', '.join(sorted(sites))}"
+        if len(sites) < max(len(methods), 2)
+        else f"seed {seed} of {names} alone, at every site"
         for (seed, names), sites in sorted(alone.items())
     ]
-    rule = "a comparison takes the seeds that both methods have"
+    rule = "a comparison takes the seeds that both methods have, if any"
     return (f"{'; '.join(texts)}; {rule}",) if texts else ()
 
 

@@ -211,9 +211,10 @@ def section_across(over_sets: Across) -> dict[str, object]:
     rows = [
         f"`{m}` | {rank:.2f} | {p_text(over_sets.corrected.get(m))}" for m, rank in ordered
     ]  # fmt: skip
-    friedman = p_text(over_sets.friedman)
+    few = "two methods" if len(over_sets.ranks) < 3 else "one data set"
+    friedman = p_text(over_sets.friedman) or f"not defined for {few}"
     note = "Friedman's test that all methods are alike, by its χ²: p "
-    note += f"{friedman or 'not defined'}; p: "
+    note += f"{friedman}; p: "
     note += "Wilcoxon's over data sets, corrected by Holm"
     if over_sets.tested < over_sets.sets:
         note += f", of the {counted(over_sets.tested, 'set')} whose figures have one unit"

@@ -66,7 +66,7 @@ class Run:
 def figures(
     runs: Sequence[Run], metric: str | None = None, selection: str | None = None
 ) -> tuple[Sites, ...]:
-    """Return the figures of studies' folders; those of one data set are put together.
+    """Return the figures of studies' folders; those of the same rows are put together.
 
     Args:
         runs: The studies.
@@ -77,7 +77,7 @@ def figures(
         UnseenError: If a folder has no finished job with a target, or two hold the same method on
             the same data, and are not told apart by a label.
     """
-    by_data: dict[tuple[str, str], list[Sites]] = defaultdict(list)
+    parts: list[tuple[str, Sites]] = []
     digests: dict[str, tuple[str, Path]] = {}
     names = [run.name for run in runs]
     for run in runs:
@@ -89,7 +89,12 @@ def figures(
         once = run.label or names.count(run.name) == 1
         own = of_study(study, run, run.name if once else str(run.folder), metric, selection)
         check_data(dataset, str(study.identity.get("data", "")), run.folder, digests)
-        by_data[dataset, own.metric].append(own)
+        parts.append((dataset, own))
+    # One data set may be written in several ways; records of old versions have no digest.
+    by_data: dict[tuple[str, str], list[Sites]] = defaultdict(list)
+    for dataset, own in parts:
+        rows = digests[dataset][0] if dataset in digests else dataset
+        by_data[rows, own.metric].append(own)
     return tuple(map(joined, by_data.values()))
 
 
@@ -153,7 +158,7 @@ def of_study(
     }
     seeds = min(len(own) for sites in by_seed.values() for own in sites.values())
     dataset = str(study.settings["dataset"])
-    notes = (f"{rule}, {counted(seeds, 'seed')}", *uneven(by_seed), *without_end(diverged), *texts)
+    notes = (f"{rule}, {counted(seeds, 'seed')}", *without_end(diverged), *texts)
     return Sites(
         dataset, name, over_seeds(by_seed), seeds, tuple(f"{called}: {text}" for text in notes),
         frozenset(groups), {called: budget(study.settings)}, not judged & (OF_NUMBERS | OF_TIMES),
@@ -233,7 +238,7 @@ def joined(parts: Sequence[Sites]) -> Sites:
     left_out = {site for part in main for own in part.figures.values() for site in own}
     whole = at({row: own for part in parts for row, own in part.figures.items()}, left_out)
     by_seed = at({row: own for part in parts for row, own in part.by_seed.items()}, left_out)
-    lines = [line for part in parts for line in part.lines]
+    lines = [*(line for part in parts for line in part.lines), *uneven(by_seed)]
     if absent := [f"`{row}`" for row in names if row not in whole]:
         lines.append(f"without a figure at the sites that were left out: {', '.join(absent)}")
     groups = frozenset().union(*(part.groups for part in main))

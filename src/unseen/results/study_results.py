@@ -23,7 +23,7 @@ from unseen.methods.new_rule import sets_weights
 from unseen.results import fairness
 from unseen.results.absences import absences
 from unseen.results.drawing import dots, lines
-from unseen.results.ends import Ends
+from unseen.results.ends import Ends, lengths
 from unseen.results.formats import counted
 from unseen.results.metric_name import VALIDATION, WORST, MetricName, main_metric
 from unseen.results.published_rows import Printed, printed
@@ -236,6 +236,7 @@ class Results:
             counted=counted,
             in_words=in_words,
             searches=searched,
+            several=any(len(task.targets) > 1 for task in self.tasks),
             ranges=all_ranges(searched),
             efforts=efforts(searched),
             played=self.played(own_rounds) if self.study.patience else (),
@@ -267,10 +268,7 @@ class Results:
         for job in self.folders():
             if job.job.method not in without:
                 counts[job.job.method].append(len({row["round"] for row in job.rounds}))
-        return [
-            f"{method} {min(own)}{f' to {max(own)}' if max(own) > min(own) else ''}"
-            for method, own in counts.items()
-        ]
+        return [f"{method} {lengths(own, self.study.rounds)}" for method, own in counts.items()]
 
     def made_with(self) -> list[str]:
         """Return the versions that made the records; several lines if they differ among jobs."""

@@ -15,6 +15,8 @@ from unseen.results.statistics import Cell, mean, quantile
 from unseen.results.tables import FEW, Summary, Table
 from unseen.spec.wording import either
 
+#: How many targets a note names of each method, where it would name more.
+NAMED = 8
 #: Why a metric may have no value, in a word or two where targets are listed, and in a sentence.
 REASONS = {
     **dict.fromkeys(("auroc", "auprc"), ("one class", "its examples are of one class")),
@@ -187,6 +189,8 @@ def _places(runs: Sequence[Selected], places: Sequence[Sequence[str]], seeds: in
     for method, spots in counts.items():
         often = {at: f" ({n} of {seeds} seeds)" if n < seeds else "" for at, n in spots.items()}
         everywhere = len(often) == targets > 2 and not any(often.values())
-        at = f"all {targets} targets" if everywhere else ", ".join(a + n for a, n in often.items())
-        lines.append(f"{method} at {at}")
+        names = [name + n for name, n in often.items()]
+        more = [f"{len(names) - NAMED} more"] if len(names) > NAMED + 1 else []
+        listed = ", ".join(names[:NAMED] + more if more else names)
+        lines.append(f"{method} at {f'all {targets} targets' if everywhere else listed}")
     return "; ".join(lines)
