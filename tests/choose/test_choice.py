@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from unseen import UnseenError, method
 from unseen.choose import choose
-from unseen.choose.choice_page import expectation, page, size
+from unseen.choose.choice_page import expectation, page, paragraph, size
+from unseen.choose.choice_page import write as write_answer
 from unseen.choose.playing import Candidates, play
 from unseen.choose.rates import at_rate
 from unseen.choose.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
@@ -279,3 +280,27 @@ def test_a_baseline_that_diverges_everywhere_is_named(tmp_path: Path) -> None:
     wild = study(path, rounds=2, training={"optimiser": "sgd(lr=1e30)"})
     with pytest.raises(UnseenError, match="are compared with, diverged at every rate"):
         play(Candidates(wild, ["glm"], 2, rates=(1.0,)), tmp_path / "out")
+
+
+def written(folder: Path, figures: dict[str, list[float]], metric: str = "accuracy") -> list[str]:
+    """The page, the paragraph, and what the card says of the answer."""
+    choice = choose(trials(figures, metric=metric, lower=metric == "rmse"))
+    _, data = write_answer(choice, (1,), folder)
+    return [page(choice, (1,)), paragraph(choice), " ".join(expectation(data)["notes"])]
+
+
+def test_an_interval_without_a_spread_says_that_it_is_the_metrics_range(tmp_path: Path) -> None:
+    said = "All sites have the same figure, so that their spread is not known, and the interval is"
+    texts = written(tmp_path, {"fedavg": [0.75] * 4})
+    assert all(f"{said} the whole range of accuracy." in text for text in texts)
+    assert "All sites have the same figure under **`fedavg`**, so that" in texts[0]
+    assert "cut at the ends" not in texts[0]
+    for text in written(tmp_path, {"fedavg": [2.0] * 4}, "rmse"):
+        assert f"{said} the range of rmse as far as that has an end, and else that figure." in text
+    for text in written(tmp_path, {"fedavg": [0.7, 0.72, 0.74, 0.76]}):
+        assert "same figure" not in text and "cut at the ends" not in text
+
+
+def test_an_interval_that_ends_with_the_metric_says_so(tmp_path: Path) -> None:
+    text = written(tmp_path, {"fedavg": [0.7, 0.8, 0.9, 1.0]})[0]
+    assert "s √(1 + 1/K), cut at the ends of the range of accuracy. The chance" in text

@@ -18,6 +18,8 @@ from unseen import UnseenError
 from unseen.choose import Candidates, choose, play
 from unseen.choose.answer import nested, verdict
 from unseen.results.records import Job
+from unseen.results.study_results import Results
+from unseen.study import Study
 
 MEMBERS = "['fedavg', 'fedavg+shift(alpha=1)', 'glm(steps=3)', 'boost(trees=2, depth=2, bins=8)']"
 METHODS = (
@@ -131,7 +133,20 @@ def test_without_two_groups_is_the_study_without_them(tmp_path: Path) -> None:
     assert search.inner["c"].by_recipe["fedavg"].figures["a"] == figures["a"]
 
 
-def test_too_few_sites_for_a_nested_search_are_refused(tmp_path: Path) -> None:
-    settings = study(write(tmp_path / "sites.csv", rows()))
+@pytest.mark.parametrize(("sites", "groups"), [("abcd", 2), ("abc", 3), ("abc", 5)])
+def test_too_few_sites_for_a_nested_search_are_refused_before_anything_is_played(
+    sites: str, groups: int, tmp_path: Path
+) -> None:
+    settings = study(write(tmp_path / "sites.csv", rows(sites)))
     with pytest.raises(UnseenError, match="leaves two groups out at a time"):
-        play(Candidates(settings, [], groups=2, rates=(1.0,), nested=True), tmp_path / "out")
+        play(Candidates(settings, [], groups, rates=(1.0,), nested=True), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_real_sites_play_nothing_either_where_two_groups_are_all(tmp_path: Path) -> None:
+    def run(one: Study, out: Path) -> Results:
+        raise AssertionError(f"played {out}")
+
+    settings = study(write(tmp_path / "sites.csv", rows()))
+    with pytest.raises(UnseenError, match="groups = 2 leaves none to train on"):
+        play(Candidates(settings, [], 2, nested=True), tmp_path / "out", run=run)

@@ -93,7 +93,7 @@ def test_a_study_holds_back_whole_units() -> None:
 
 
 def test_one_unit_cannot_be_split() -> None:
-    with pytest.raises(UnseenError, match="all 20 examples of domain 'a' are of one unit"):
+    with pytest.raises(UnseenError, match="all 20 examples of site 'a' are of one unit"):
         rows_of(domain("a", [3] * 20), 0.2, 0)
 
 

@@ -54,9 +54,10 @@ THEIRS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_classes_as_scikit_learn_with_the_same_bins(classes):
+@pytest.mark.parametrize(("classes", "columns"), [(2, 4), (3, 4), (2, 1)])
+def test_classes_as_scikit_learn_with_the_same_bins(classes, columns):
     x, y, _ = rows(classes=classes)
+    x = x[:, :columns].copy()
     run = played("boost(trees=8, depth=4)", sites(x, y, classes))
     theirs = HistGradientBoostingClassifier(max_iter=8, **THEIRS).fit(binned(run.model, x), y)
     found, expected = scores(run.model, x), theirs._raw_predict(binned(run.model, x))

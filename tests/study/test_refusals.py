@@ -202,3 +202,27 @@ def test_one_site_alone_under_masks(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", rows("ab"))
     masked = study(path, methods=["fedavg"], targets=["a"], privacy={"channel": "masks()"})
     refused(masked, tmp_path / "out", "fedavg", "masks", "a sum of 1 of the 1 sites", "Add sites")
+
+
+def test_all_sites_that_are_too_small_are_named_and_the_least_that_would_do(
+    tmp_path: Path,
+) -> None:
+    lone = rows("cdefghi", count=1)
+    small = write(tmp_path / "small.csv", [*rows("ab", count=4), *lone])
+    named = [f"site {name!r} has 1 example" for name in "cdefg"]
+    refused(study(small), tmp_path / "out", f"7 sites are too small: {', '.join(named)} and 2 more",
+            "of a table by least=2 or without=[...]")  # fmt: skip
+    two = write(tmp_path / "two.csv", [*rows("ab", count=4), *lone[:2]])
+    refused(study(two), tmp_path / "out", "without=['c', 'd']")
+    call = f'table(path="{small}", domain="site", label="y", groups=["region"], least=2)'
+    assert len([*study(call).run(tmp_path / "left").folders()]) == 2
+
+
+def test_a_least_that_drops_usable_sites_too_says_so(tmp_path: Path) -> None:
+    body = [[*row[:1], *row[1:4], f"{row[0]}{i % 4}", row[5]]
+            for i, row in enumerate([*rows("ab", count=40), *rows("c", count=8)])]  # fmt: skip
+    body[:40] = [[*row[:4], "a", row[5]] for row in body[:40]]
+    path = write(tmp_path / "units.csv", body)
+    call = f'table(path="{path}", domain="site", label="y", unit="region")'
+    refused(study(call), tmp_path / "out", "all 40 examples of site 'a' are of one unit",
+            "least=41 (which leaves out 2 more, large enough) or without=['a']")  # fmt: skip

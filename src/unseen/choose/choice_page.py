@@ -1,20 +1,23 @@
 """The answer as a page, a paragraph and a file."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from unseen.choose.answer import Choice, Row
 from unseen.choose.constant import Constant, constant_text
-from unseen.choose.expectation import LEVEL
-from unseen.choose.texts import chance_text, figure_text
+from unseen.choose.expectation import LEVEL, unknown_spread
+from unseen.choose.texts import chance_text, figure_text, range_text
 from unseen.choose.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
 from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
 from unseen.errors import UnseenError
 from unseen.results.comparison import LEVEL as ALPHA
+from unseen.results.metric_name import MetricName
 
 #: What a server must see, in words.
 SERVER = {"scalars": "sums", "products": "inner products", "updates": "every site's model"}
@@ -39,8 +42,24 @@ def paragraph(choice: Choice) -> str:
     parts = [", ".join(chances[:-1]), *chances[-1:]]
     better = [f"It is better there {' and '.join(filter(None, parts))} chance."] if chances else []
     content = choice.to_json()
-    sentences += [*check(content), *better, *against_constant(content)]
+    sentences += [*whole_range(content), *check(content), *better, *against_constant(content)]
     return " ".join([*sentences, *against_others(choice), *against_references(choice)])
+
+
+def whole_range(choice: Mapping[str, Any]) -> list[str]:
+    """Return what is said where the recommended recipe has the same figure at all sites.
+
+    Args:
+        choice: The content of `choice.json`.
+    """
+    rows = {row["recipe"]: row["expected"] for row in choice["rows"]}
+    return range_of_equals(rows[choice["recipe"]], choice["metric"])
+
+
+def range_of_equals(expected: Mapping[str, float], metric: str) -> list[str]:
+    """Return what is said of an interval where all sites have the same figure."""
+    start = "All sites have the same figure, so that their spread is not known, and the interval is"
+    return [f"{start} {range_text(metric)}."] if unknown_spread(expected) else []
 
 
 def check(choice: Mapping[str, Any]) -> list[str]:
@@ -127,6 +146,7 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
 
     groups = "; ".join(", ".join(sites) for sites in choice.groups.values())
     largest = max(abs(row.expected.high) for row in choice.rows)
+    equal = [mark(row) for row in choice.rows if unknown_spread(asdict(row.expected))]
     alone = all(len(sites) == 1 for sites in choice.groups.values())
     return render(
         "unseen.choose", "choice.md.jinja", choice=choice, paragraph=paragraph(choice), base=BASE,
@@ -136,8 +156,17 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
         percent=lambda chance: "" if chance is None else chance_text(chance),
         sites=choice.procedure.sites, rates=", ".join(f"{factor:g}" for factor in factors),
         pooled=POOLED if any(row.recipe == POOLED for row in choice.rows) else "",
-        groups_shown="" if alone else groups,
+        groups_shown="" if alone else groups, equal=equal, cut=cut(choice),
+        range=range_text(choice.metric),
+        of_equals=range_of_equals(asdict(choice.procedure), choice.metric),
     )  # fmt: skip
+
+
+def cut(choice: Choice) -> bool:
+    """Return whether an interval would go on if the metric could."""
+    every = [choice.procedure, *(row.expected for row in choice.rows)]
+    low, high = MetricName.parse(choice.metric).range or (-math.inf, math.inf)
+    return any(own.spread and (own.low == low or own.high == high) for own in every)
 
 
 def expectation(file: Path) -> dict[str, Any]:
@@ -159,7 +188,7 @@ def expectation(file: Path) -> dict[str, Any]:
             "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
             "metric": choice["metric"], "level": LEVEL, "data": choice["data"],
             "judged by": sorted(site for group in choice["groups"].values() for site in group),
-            "notes": [*check(choice), *against_constant(choice)], **expected,
+            "notes": [*whole_range(choice), *check(choice), *against_constant(choice)], **expected,
         }  # fmt: skip
     except (OSError, ValueError, KeyError, StopIteration, TypeError) as error:
         raise UnseenError(

@@ -1,7 +1,7 @@
 """What figures at sites left out say of a site that nobody has seen."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,8 +49,8 @@ def expect(
     Args:
         figures: One figure for each site, at a model that was trained without it [K].
         level: The share of new sites inside.
-        bounds: What a figure cannot leave, as 0 and 1; those that are finite are the ends where
-            all figures are equal.
+        bounds: What a figure cannot leave, as 0 and 1: the interval is cut there. Where all figures
+            are equal, those that are finite are its ends.
 
     Raises:
         UnseenError: If there are fewer than two sites.
@@ -80,6 +80,15 @@ def expect(
         if not spread:  # equal figures, of few rows, do not say how far apart sites are
             low, high = (b if math.isfinite(b) else mean for b in bounds)
     return Expectation(mean, spread, low, high, mean_low, mean_high, K)
+
+
+def unknown_spread(expected: Mapping[str, float]) -> bool:
+    """Return whether figures were equal, so that the interval is the metric's whole range.
+
+    Args:
+        expected: The fields of an `Expectation`.
+    """
+    return expected["spread"] == 0 and expected["low"] < expected["high"]
 
 
 def mean_interval(figures: Sequence[float], level: float = LEVEL) -> tuple[float, float]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.choose.playing import Candidates, check_pairs, pairs, studies
+from unseen.choose.pairs import check_pairs, pairs
+from unseen.choose.playing import Candidates, studies
 from unseen.choose.rates import changed, learning_rate
 from unseen.choose.trials import BASE
 from unseen.results.study_folder import StudyFolder

@@ -4,11 +4,11 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.choose.constant import constant_trial
+from unseen.choose.pairs import check_pairs, pairs
 from unseen.choose.rates import changed
 from unseen.choose.trials import (
     ALONE,
@@ -24,11 +24,12 @@ from unseen.choose.trials import (
     check_whole,
     tuned,
 )
+from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
-from unseen.results.records import slug
 from unseen.results.selection import less_is_better
 from unseen.results.study_results import Results
+from unseen.spec.holdout import Groups
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 from unseen.study.setting import read
@@ -72,6 +73,14 @@ class Candidates:
     pool: bool = True
     alone: bool = True
     nested: bool = False
+
+    def __post_init__(self) -> None:
+        if self.nested and self.groups < 3:
+            raise UnseenError(
+                f"a nested search leaves two groups out at a time; groups = {self.groups} leaves "
+                "none to train on.",
+                remedy="Take three groups or more, or leave nested out.",
+            )
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -208,6 +217,10 @@ def play(
 
     study = candidates.study
     check_whole(study)
+    if candidates.nested and run is None:
+        names = data_of(study, data_dir).names
+        tasks = Groups(groups=candidates.groups).tasks(names)
+        check_pairs({task.name: task.targets for task in tasks})
     search = Search(study, candidates.rates, run or here, say)
     whole = search.played(candidates.rows, {"groups": candidates.groups}, out)
     results = whole.results
@@ -318,28 +331,12 @@ def figures_of(
     return figures
 
 
-def check_pairs(groups: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a nested search of groups of which any two leave too few sites."""
-    sizes = sorted(map(len, groups.values()))
-    if sum(sizes[:-2]) < 2:
-        raise UnseenError(
-            f"a nested search leaves two groups out at a time, and of {sum(sizes)} sites in "
-            f"{len(groups)} groups fewer than two are left to train on.",
-            remedy="Take more groups, or leave nested out.",
-        )
-
-
-def pairs(
-    groups: Mapping[str, Sequence[str]], out: Path
-) -> Iterator[tuple[tuple[str, str], dict[str, Any], Path]]:
-    """Yield every two groups, the plan that leaves both out, and its folder."""
-    for first, second in combinations(groups, 2):
-        plan = {"source": "others", "target": [*groups[first], *groups[second]]}
-        yield (first, second), plan, out / f"without-{slug(first)}" / f"and-{slug(second)}"
-
-
 def portfolio_for(study: StudySpec, data_dir: Path | None) -> tuple[str, ...]:
     """Return the recipes to choose among, by the form of the data."""
+    return TABLES if data_of(study, data_dir).schema is not None else IMAGES
+
+
+def data_of(study: StudySpec, data_dir: Path | None) -> DataSet:
+    """Return the study's data set."""
     folder = data_dir or os.environ.get("UNSEEN_DATA")
-    data = read(study.dataset, Path(folder).expanduser() if folder else None)
-    return TABLES if data.schema is not None else IMAGES
+    return read(study.dataset, Path(folder).expanduser() if folder else None)

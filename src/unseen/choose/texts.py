@@ -1,6 +1,9 @@
 """Figures as pages and messages print them, in the unit of a study's tables."""
 
+import math
+
 from unseen.results.formats import decimals, scale_of
+from unseen.results.metric_name import MetricName
 
 
 def figure_text(number: float, metric: str, gap: bool = False, largest: float = 0.0) -> str:
@@ -34,3 +37,15 @@ def chance_text(chance: float) -> str:
     """
     text = f"{chance:.0%}"
     return {"100%": ">99%", "0%": "<1%"}.get(text, text)
+
+
+def range_text(metric: str) -> str:
+    """Return what the interval of equal figures is.
+
+    Example:
+        >>> range_text("accuracy")
+        'the whole range of accuracy'
+    """
+    if all(map(math.isfinite, MetricName.parse(metric).range or ())):
+        return f"the whole range of {metric}"
+    return f"the range of {metric} as far as that has an end, and else that figure"

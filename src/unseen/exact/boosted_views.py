@@ -115,7 +115,8 @@ class Grown:
         """Return the column of each node's split [G, M], < 0 at leaves, and the bin it ends at."""
         trees = self.under_way(iteration)
         feature = self.feature[trees].astype(np.int64)
-        edge = (self.edges[feature] < self.threshold[trees, :, None]).sum(-1)
+        there = np.maximum(feature, -len(self.edges))  # a leaf's edges are not read
+        edge = (self.edges[there] < self.threshold[trees, :, None]).sum(-1)
         return feature, edge
 
     def under_way(self, iteration: int) -> slice:

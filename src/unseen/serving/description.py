@@ -81,7 +81,7 @@ def described(
     label: dict[str, Any] = {}
     private = not_in_the_clear(study) or study.privacy.columns is not None  # no sums leave
     if ranges is not False and not private:
-        sites = site_facts(planned, prepared, method, job.seed)
+        sites = site_facts(planned, prepared, job)
     if isinstance(scale := prepared.scale, Scale):
         label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {

@@ -10,20 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import Method
 from unseen.core.outputs import probabilities
 from unseen.core.templates import render
 from unseen.errors import UnseenError, choice
 from unseen.results.formats import counted
+from unseen.results.records import Job
 from unseen.serving import adapt
 from unseen.serving.adapt import TINY, Shift
+from unseen.serving.class_shares import class_shares
 from unseen.serving.directory import Trained
 from unseen.serving.policy import Policy, policy_of
-from unseen.serving.predict import Line, Runtime, answers, marked
+from unseen.serving.predict import Line, answers, marked
+from unseen.serving.predict import Runtime as Served
 from unseen.serving.reading.inputs import TableInputs
 from unseen.serving.reading.new_rows import Clock, stacked
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
+from unseen.study.runtime import Runtime, composed
 
 #: Fewer sites than this say nothing of how their means go together.
 FEWEST = 4
@@ -97,36 +100,34 @@ def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(varies, apart / length.clamp(min=TINY), 0), varies
 
 
-def site_facts(planned: Plan, prepared: Prepared, method: Method, seed: int) -> dict[str, Any]:
+def site_facts(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
     """Return what `model.json` keeps of the training sites for `predict --adapt`.
 
-    The shares of classes are those that training descended by: the mean over sites, by examples or
-    uniform as `training.weights` says (by examples where it is left to the method), of each class's
-    share of the site's training rows; equal where `training.balanced` weighs classes alike.
+    The shares of classes are those of `class_shares`.
 
     Args:
         planned: The study.
         prepared: Its clients.
-        method: The method.
-        seed: The seed of the study's job.
+        job: Its job.
     """
-    study, data = planned.setting.study, planned.data
-    facts: dict[str, Any] = {}
+    setting, data = planned.setting, planned.data
+    study, facts = setting.study, dict[str, Any]()
     if prepared.masks:
         return facts
     if prepared.classes is not None:
-        labels = [client.split("train").y.cpu() for client in prepared.sources.values()]
-        counts = torch.stack([torch.bincount(y, minlength=prepared.classes) for y in labels])
-        uniform = study.training.weights == "uniform" and method.gather is None
-        sizes = counts.sum(1, keepdim=True)
-        shares = (counts / sizes).mean(0) if uniform else counts.sum(0) / counts.sum()
-        if study.training.balanced:
-            shares = (shares > 0) / (shares > 0).sum()
-        facts["class shares"] = shares.double().tolist()
+        method = composed(job.method, study, data)
+        if method.sized is not None:  # what counts alike may depend on data and network
+            own = Runtime.of(
+                setting, data, prepared, job.method, job.seed, evaluates=False, device="cpu"
+            )
+            method = own.method
+        balanced = study.training.balanced
+        shares = class_shares(method, prepared.sources, prepared.classes, balanced)
+        facts["class shares"] = shares.tolist()
     if data.schema is not None and not prepared.times:
         means, shares_at = [], []
         for name in prepared.sources:
-            rows = split_rows(data[name], study, seed)[0]
+            rows = split_rows(data[name], study, job.seed)[0]
             y = data[name].y[rows]
             if prepared.classes is None:
                 shares_at.append(y.double().mean().view(1))
@@ -237,7 +238,7 @@ def predict_adapted(
     trained: Trained,
     paths: Sequence[Path],
     methods: Sequence[str],
-    runtime: Runtime | None = None,
+    runtime: Served | None = None,
     batch: int | None = None,
     clock: Clock | None = None,
     lenient: bool = False,

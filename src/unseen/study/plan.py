@@ -43,7 +43,7 @@ from unseen.study.checks import (
 from unseen.study.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
 from unseen.study.frozen import featured
 from unseen.study.label_kinds import chosen_metrics
-from unseen.study.prepare import prepare
+from unseen.study.prepare import check_sizes, prepare
 from unseen.study.runtime import (
     adapted,
     as_model,
@@ -142,6 +142,8 @@ def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = Non
         check_known("method to compare with", methods, study.reference)
     tasks = plan(study.holdout, data.names, study.targets)
     check_selection(study, metrics, tasks)
+    sources = {name for task in tasks for name in task.sources}
+    check_sizes([domain for domain in data.domains if domain.name in sources])
     warnings, refused = check_tasks(setting, data, tasks, methods)
     warnings += check_search(
         setting, data, tasks, [name for name in methods if name not in refused]

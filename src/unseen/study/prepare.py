@@ -18,6 +18,7 @@ from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import UNIT, DataSet, Domain, Totals
 from unseen.datasets.tables.encoding import Schema, encode
+from unseen.datasets.tables.site_rows import unusable
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import plain
@@ -183,6 +184,13 @@ def check_names(clients: Iterable[str], domains: Sequence[str]) -> None:
         raise UnseenError(what, remedy="Rename that domain.")
 
 
+def check_sizes(sources: Sequence[Domain]) -> None:
+    """Refuse sources that cannot be divided, all at once."""
+    what, remedy = unusable(sources)
+    if what:
+        raise UnseenError(what, remedy=remedy)
+
+
 def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tuple[Tensor, Tensor]:
     """Return the rows of the training and the validation split, in the domain's order.
 
@@ -192,24 +200,15 @@ def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tu
         seed: The job's seed.
         shared: Whether domains of equal size hold back equal rows.
     """
+    check_sizes([domain])
     n = len(domain.y)
     mask = torch.zeros(n, dtype=torch.bool)
-    units = torch.arange(n) if domain.units is None else domain.units
     if domain.validation is not None:
         mask[domain.validation] = True
-    elif len(units.unique()) < 2:
-        what = f"domain {domain.name!r} has {n} example"
-        if domain.units is not None:
-            what = f"all {n} examples of domain {domain.name!r} are of one unit"
-        raise UnseenError(
-            f"{what}; a source needs one to train on and one to validate on.",
-            remedy="Leave small sites out: of a table by least=10 or without=[...] in its options, "
-            "of a data set of your own in its function.",
-        )
     else:
         draw = keyed(f"{seed}/split/{'' if shared else domain.name}")
         if domain.units is not None:
-            mask = held_back(domain.y, units, share, draw)
+            mask = held_back(domain.y, domain.units, share, draw)
         else:
             count = min(n - 1, max(1, round_share(share, n)))
             mask[torch.randperm(n, generator=draw)[:count]] = True

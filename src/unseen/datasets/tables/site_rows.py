@@ -59,14 +59,32 @@ def _rest(
 
 
 def too_small(data: DataSet) -> str:
-    """Return why a study that trains at every site stops at the first that is too small, or ""."""
-    for domain in data.domains:
-        if domain.validation is None and (fault := _lone(domain)):
-            return (
-                f"{fault}; a site needs one to train on and one to validate on. To leave small "
-                f"sites out, write least=10 in table(...), or without={[domain.name]!r}."
-            )
-    return ""
+    """Return why a study that trains at every site stops at those that are too small, or ""."""
+    return " ".join(filter(None, unusable(data.domains)))
+
+
+def unusable(domains: Sequence[Domain]) -> tuple[str, str]:
+    """Return which domains have no two examples to divide, and what to do; "" for none.
+
+    Args:
+        domains: Those that are to train.
+    """
+    small = {d.name: fault for d in domains if d.validation is None and (fault := _lone(d))}
+    if not small:
+        return "", ""
+    few, more = ", ".join([*small.values()][:FEW]), len(small) - FEW
+    start = f"{len(small)} sites are too small: " if len(small) > 1 else ""
+    rest = f" and {more} more" if more > 0 else ""
+    sizes = {domain.name: len(domain.y) for domain in domains}
+    least = 1 + max(sizes[name] for name in small)
+    also = sum(size < least for name, size in sizes.items() if name not in small)
+    others = f" (which leaves out {also} more, large enough)" if also else ""
+    names = "[...]" if more > 0 else repr([*small])
+    return (
+        f"{start}{few}{rest}; a source needs one to train on and one to validate on.",
+        f"Leave small sites out: of a table by least={least}{others} or without={names} in its "
+        "options, of a data set of your own in its function.",
+    )
 
 
 def too_few(data: DataSet) -> str:
@@ -81,8 +99,9 @@ def too_few(data: DataSet) -> str:
 
 
 def _lone(domain: Domain) -> str:
-    if len(domain.y) < 2:
-        return f"site {domain.name!r} has {len(domain.y)} example"
+    n = len(domain.y)
+    if n < 2:
+        return f"site {domain.name!r} has {n} example{'s' * (n != 1)}"
     if domain.units is not None and len(domain.units.unique()) < 2:
-        return f"all {len(domain.y)} examples of site {domain.name!r} are of one unit"
+        return f"all {n} examples of site {domain.name!r} are of one unit"
     return ""
