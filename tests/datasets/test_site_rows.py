@@ -77,6 +77,8 @@ def test_check_ends_with_an_error_where_a_site_cannot_be_split(tmp_path: Path) -
     (tmp_path / "t.csv").write_text(text)
     found = report(tmp_path, ", unit='p', without=['west']")
     assert "all 12 examples of site 'north' are of one unit" in found.refused
+    # Both sites are of one unit: a size that leaves them out leaves none.
+    assert "of a table by without=['north', 'south'] in" in found.refused
 
 
 def test_one_class_in_all_rows_is_refused(tmp_path: Path) -> None:

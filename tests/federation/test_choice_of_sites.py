@@ -84,6 +84,16 @@ def test_sites_choose_as_one_process_does(
     assert study.federation.patience == 0
 
 
+def test_too_few_sites_for_a_nested_search_are_refused_before_they_train(tmp_path: Path) -> None:
+    file = agreed(tmp_path, RECIPES[:1])
+    three = list(SITES)[:3]
+    hall = Hall(kits(tmp_path, dict.fromkeys(three, "train"), tmp_path))
+    plan = json.dumps({"groups": 3, "rates": RATES, "nested": True})
+    with pytest.raises(UnseenError, match="of 3 sites in 3 groups fewer than two are left"):
+        choice_run.run(str(file), str(tmp_path / "out"), hall, plan, three)
+    assert not list((tmp_path / "out").rglob("seed-*"))
+
+
 def test_sites_approve_a_choice_once(tmp_path: Path) -> None:
     file = agreed(tmp_path, RECIPES[:1])
     folders = kits(

@@ -82,6 +82,12 @@ class Candidates:
                 remedy="Take three groups or more, or leave nested out.",
             )
 
+    def check(self, sites: Sequence[str]) -> None:
+        """Refuse sites that are too few for a nested search, before anything is played."""
+        if self.nested:
+            tasks = Groups(groups=self.groups).tasks(sites)
+            check_pairs({task.name: task.targets for task in tasks})
+
     @property
     def rows(self) -> tuple[str, ...]:
         """What is played: the usual recipe, those to choose among, and pooled rows if wanted."""
@@ -218,9 +224,7 @@ def play(
     study = candidates.study
     check_whole(study)
     if candidates.nested and run is None:
-        names = data_of(study, data_dir).names
-        tasks = Groups(groups=candidates.groups).tasks(names)
-        check_pairs({task.name: task.targets for task in tasks})
+        candidates.check(data_of(study, data_dir).names)
     search = Search(study, candidates.rates, run or here, say)
     whole = search.played(candidates.rows, {"groups": candidates.groups}, out)
     results = whole.results

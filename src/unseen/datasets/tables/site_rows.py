@@ -79,10 +79,11 @@ def unusable(domains: Sequence[Domain]) -> tuple[str, str]:
     least = 1 + max(sizes[name] for name in small)
     also = sum(size < least for name, size in sizes.items() if name not in small)
     others = f" (which leaves out {also} more, large enough)" if also else ""
+    by_size = f"least={least}{others} or " if least <= max(sizes.values()) else ""
     names = "[...]" if more > 0 else repr([*small])
     return (
         f"{start}{few}{rest}; a source needs one to train on and one to validate on.",
-        f"Leave small sites out: of a table by least={least}{others} or without={names} in its "
+        f"Leave small sites out: of a table by {by_size}without={names} in its "
         "options, of a data set of your own in its function.",
     )
 

@@ -85,6 +85,7 @@ def run(study: str, out: str, grid: Grid, options: str, sites: Sequence[str] = (
             base, base.methods, plan["groups"], rates, pool=False, alone=False,
             nested=plan["nested"],
         )  # fmt: skip
+        candidates.check(sorted(session.facts))
         trials = play(candidates, records, run=Played(session))
         choice = choose(trials)
         write(choice, rates, folder)
