@@ -60,7 +60,7 @@ def played(
     chosen = method(expression, Training(SGD(0.05), batch_size=64))
     plan = Blueprint(another(0), shape, classes, another, classes, rounds, len(clients))
     model = Model(chosen.adapt(plan) if chosen.adapt else plan.network)
-    chosen = chosen.sized(chosen, model, plan) if chosen.sized else chosen
+    chosen = chosen.completed(model, plan)
     names = sorted(clients)
     state, place = start(chosen, model, names, 0), backend(model, clients)
     rounds = chosen.rounds or rounds

@@ -210,3 +210,11 @@ def number(
     expected = f"{'an integer' if whole else 'a number'} in {left}{low:g}, {high:g}{right}"
     what = f"{name} must be {expected}; found {value!r}."
     raise UnseenError(what, expected=expected, found=repr(value))
+
+
+def unadapted(method: str) -> UnseenError:
+    """Return the refusal of a network that a method should have changed before it trains."""
+    return UnseenError(
+        f"{method} adds layers to the network that it trains, and this network has none of them.",
+        remedy="Use unseen.Study, unseen.train, or an estimator such as FederatedClassifier.",
+    )

@@ -73,6 +73,12 @@ class Training(Checked, named="training"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for part in ("optimiser", "schedule", "loss", "server", "augment"):
+            if isinstance(text := getattr(self, part), str):
+                raise UnseenError(
+                    f"{part} of a Training is an object; found the text {text!r}.",
+                    remedy="Write SGD(0.1), say, of unseen.core.optimiser; a study takes texts.",
+                )
         if (self.epochs is None) == (self.steps is None):
             what = "training takes either epochs or steps per round; found "
             what += f"epochs={self.epochs} and steps={self.steps}."

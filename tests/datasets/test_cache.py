@@ -11,11 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
+from unseen.datasets import load
 from unseen.datasets.image_files import cache
 from unseen.datasets.image_files.cache import decoded
 from unseen.datasets.image_files.images import Tree, View
 from unseen.errors import UnseenError
-from unseen.study.setting import digest_of, read
+from unseen.study.setting import digest_of
 
 
 @pytest.fixture
@@ -156,11 +157,11 @@ def test_a_place_that_cannot_hold_the_array_is_refused(
 def test_a_data_sets_digest_follows_the_pixels_without_reading_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = read("folder(size=8)", folder)
+    data = load("folder(size=8)", folder)
     before = digest_of(data)
     assert data.domains[0].digest is not None
     data.domains[0].x[0] = 0  # a copy in memory, which the digest does not look at
     assert digest_of(data) == before
     monkeypatch.setenv("UNSEEN_CACHE", "off")
-    assert digest_of(read("folder(size=8)", folder)) == before
-    assert digest_of(read("folder(size=7)", folder)) != before
+    assert digest_of(load("folder(size=8)", folder)) == before
+    assert digest_of(load("folder(size=7)", folder)) != before

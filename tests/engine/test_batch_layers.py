@@ -15,6 +15,7 @@ from unseen.core.turn import keyed
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
+from unseen.errors import UnseenError
 
 RECIPE = Training(SGD(0.05), batch_size=6)
 #: Largest difference of a parameter, in units of the largest: rounding, over some ten steps.
@@ -176,10 +177,11 @@ def test_a_model_that_has_taken_its_steps_stays_finite() -> None:
     assert played(deep, RECIPE, Stacked, always=True).isfinite().all()
 
 
-def test_splits_of_less_than_a_batch_take_no_step() -> None:
+def test_splits_of_less_than_a_batch_would_take_no_step_and_are_refused() -> None:
     recipe = Training(SGD(0.05), batch_size=64, drop_last=True)
-    alone = played(lambda: between(nn.ReLU()), recipe, InProcess)
-    assert played(lambda: between(nn.ReLU()), recipe, Stacked, always=True).equal(alone)
+    for backend, options in ((InProcess, {}), (Stacked, {"always": True})):
+        with pytest.raises(UnseenError, match="would take no step"):
+            played(lambda: between(nn.ReLU()), recipe, backend, **options)
 
 
 def test_jobs_of_networks_that_look_alike_train_apart() -> None:

@@ -22,7 +22,7 @@ from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
 from unseen.images.augment import build as build_augment
-from unseen.local.train import batch_grid, batches
+from unseen.local.batches import batch_grid, batches
 from unseen.metrics import evaluation
 from unseen.metrics.evaluation import Evaluate
 from unseen.models import build
@@ -398,7 +398,8 @@ def test_a_grid_of_batches_holds_the_batches(
 
 def test_no_pass_has_a_whole_batch() -> None:
     recipe = Training(epochs=2, batch_size=8, drop_last=True)
-    assert len(batch_grid(5, recipe, Turn(0, 0, 1, "train", "site"))) == 0
+    with pytest.raises(UnseenError, match="'site' would take no step: its 5 training examples"):
+        batch_grid(5, recipe, Turn(0, 0, 1, "train", "site"))
 
 
 def test_small_splits_are_evaluated_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,7 +301,8 @@ def test_data_that_changed_are_refused_when_a_run_goes_on(tmp_path: Path) -> Non
     again = Hall({n + 10: kit for n, kit in found.items()})
     federated.run(str(file), str(tmp_path / "out"), again, list(SITES))
     news = json.loads((tmp_path / "out" / "federation.json").read_text())
-    assert "the data of site '15' changed since this run began" in news["error"]
+    assert "the data of site '15' changed since this run began" in news["without"]
+    assert news["error"] == ""
     folder = tmp_path / "out" / "records" / "fedavg" / "target" / "seed-0"
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert [line["clients"] for line in lines[1:]] == [["0", "30"]] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,17 +18,22 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
-from unseen.core import Reply
+from unseen import UnseenError
+from unseen.core import Client, Exchange, Reply, Split
+from unseen.core.turn import Turn
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
+from unseen.federation.flower.site_handler import handle, sparing
 from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy import spending
 from unseen.federation.policy.site_policy import SitePolicy
-from unseen.federation.policy.small_groups import few, merged, without_few
+from unseen.federation.policy.small_groups import few, hidden_groups, merged, without_few
 from unseen.federation.policy.study_rules import breaches, columns_of
+from unseen.methods.compose import method as compose
+from unseen.metrics.evaluation import Evaluate
 from unseen.serving import foreign_code
 from unseen.spec.study import StudySpec
+from unseen.study.checks import check_completed
 
 __all__ = ["_quick"]  # the fixture of test_hall
 RANGES = "columns = {a = [-4, 4], b = [-4, 4], c = [-4, 4], d = [-4, 4]}\n"
@@ -35,10 +41,15 @@ RELEASE = {"noise": 2.0, "rate": 1.0, "steps": 1, "delta": 1e-5, "clip": 1.0}
 
 
 def asked(
-    folder: Path, exchange: str, policy: str = OPEN, privacy: str = "", masks: bool = False
+    folder: Path,
+    exchange: str,
+    policy: str = OPEN,
+    privacy: str = "",
+    masks: bool = False,
+    method: str = "fedavg",
 ) -> tuple[Site, dict[str, Any]]:
     """Site 0 after a federation, and the last question of an exchange that it got."""
-    study = written(folder, "fedavg")
+    study = written(folder, method)
     study.write_text(study.read_text() + privacy)
     places = kits(folder, SITES, folder, policy)
     if masks:
@@ -121,6 +132,22 @@ def test_a_validation_domain_measures_all_of_its_rows(tmp_path: Path) -> None:
     assert handle(changed(question, role="validation"), site)["rule"] == "evaluate"
 
 
+@pytest.mark.parametrize("method", ["fedavg+swad", "fedavg+ga(on='validation')"])
+def test_training_says_nothing_of_held_back_rows_that_are_not_to_be_measured(
+    method: str, tmp_path: Path
+) -> None:
+    site, question = asked(tmp_path, "train", method=method)
+    assert "refused" not in handle(question, site)
+    file = (site.kit or tmp_path) / "site.toml"
+    file.write_text(file.read_text().replace("examples = 1", "examples = 10"))
+    assert handle(question, Site.read(file.parent))["rule"] == "least.examples"
+    file.write_text("evaluate = []\n" + file.read_text())
+    assert handle(question, Site.read(file.parent))["rule"] == "evaluate"
+    study = StudySpec(dataset="rotated-digits", methods=(method,), privacy={"metrics": "none"})
+    with pytest.raises(UnseenError, match="sends figures of the rows that are held back"):
+        check_completed(compose(method), study, 3)
+
+
 @pytest.mark.parametrize(
     ("counts", "hidden"),
     [
@@ -146,7 +173,8 @@ def test_the_metrics_of_a_hidden_group_are_those_of_an_empty_one() -> None:
         "loss.undefined@g": [0.0] * 3,
     }
     scalars = {name: torch.tensor(values) for name, values in arrays.items()}
-    reply = without_few(Reply(scalars={"loss": 0.4, **scalars}), 10)
+    codes = {"g": torch.arange(3).repeat_interleave(torch.tensor([30, 2, 20]))}
+    reply = without_few(Reply(scalars={"loss": 0.4, **scalars}), codes, 10)
     assert reply.scalars["loss"] == 0.4
     found = {name: value.tolist() for name, value in reply.scalars.items() if "@" in name}
     assert found == {
@@ -154,6 +182,66 @@ def test_the_metrics_of_a_hidden_group_are_those_of_an_empty_one() -> None:
         "loss@g": [pytest.approx(0.3), 0.0, 0.0],
         "loss.undefined@g": [0.0, 1.0, 1.0],
     }
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(-1, 2), st.integers(-1, 3), st.integers(0, 1)), max_size=60
+    ),
+    least=st.integers(1, 12),
+)
+@settings(deadline=None)
+def test_groups_of_several_columns_give_no_few_rows_away(rows, least: int) -> None:
+    """No sum or difference of whole groups that leave, and of all rows, is of few rows."""
+    codes = {
+        n: torch.tensor([row[i] for row in rows], dtype=torch.long) for i, n in enumerate("abc")
+    }
+    counts = {n: [int((c == g).sum()) for g in range(4)] for n, c in codes.items()}
+    hidden = hidden_groups(counts, codes, least)
+    everything = torch.ones(len(rows))
+    for one, other in itertools.combinations("abc", 2):
+        shown = {
+            n: [(codes[n] == g).double() for g in range(4) if counts[n][g] and g not in hidden[n]]
+            for n in (one, other)
+        }
+        for firsts in subsets(shown[one]):
+            for seconds in subsets(shown[other]):
+                left = sum(firsts, 0 * everything) - sum(seconds, 0 * everything)
+                if bool((left >= 0).all()) or bool((left <= 0).all()):
+                    assert int(left.abs().sum()) not in range(1, least)
+    for column, groups in hidden.items():
+        kept = [n for g, n in enumerate(counts[column]) if g not in groups]
+        assert all(n == 0 or n >= least for n in kept)
+        gone = len(rows) - sum(kept)  # of no group, too
+        assert gone == 0 or gone >= least or sum(kept) == 0
+
+
+def subsets(items: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+    return [own for n in range(len(items) + 1) for own in itertools.combinations(items, n)]
+
+
+def test_a_column_within_another_does_not_give_a_hidden_group_away(tmp_path: Path) -> None:
+    """Of region north ward N1 has all rows but two, and ward N2 these two."""
+    wards = torch.tensor([0] * 28 + [1] * 2 + [2] * 30)
+    codes = {"region": torch.tensor([0] * 30 + [1] * 30), "ward": wards}
+    counts = {"region": [30, 30], "ward": [28, 2, 30]}
+    assert sorted(hidden_groups(counts, codes, 10)["ward"]) in ([0, 1], [1, 2])
+    assert hidden_groups(counts, codes, 2) == {"region": [], "ward": []}
+
+
+def test_shares_of_a_class_of_few_rows_are_not_given() -> None:
+    y = torch.tensor([0, 0] + [1] * 18)
+    local = Evaluate("validation", ("accuracy", "specificity", "npv", "auroc"), groups={"g": 2})
+    split = Split(torch.zeros(20, 1), y, {"g": torch.zeros(20, dtype=torch.long)})
+    client, turn = Client("va", None, split, 2), Turn(0, 0, 1)
+    outputs = torch.stack([torch.linspace(1, 0, 20), torch.linspace(0, 1, 20)], 1)
+    given_all = local.scored(outputs, client, turn).scalars
+    assert given_all["specificity"] == 1.0 and given_all["npv.undefined"] == 0.0
+    spared = sparing(Exchange("validate", local, {}), 3).local.scored(outputs, client, turn).scalars
+    for name in ("specificity", "npv"):
+        assert spared[name] == 0.0 and spared[f"{name}.undefined"] == 1.0
+        assert spared[f"{name}.undefined@g"].tolist() == [1.0, 1.0]
+    assert spared["accuracy"] == given_all["accuracy"] and spared["auroc"] == given_all["auroc"]
 
 
 def test_rows_under_masks_are_counted_by_the_rows(tmp_path: Path) -> None:
@@ -192,3 +280,30 @@ def test_counts_that_leave_are_of_enough_rows(rows: list[int], least: int) -> No
         moved = (leaving.cumsum(1) - counts.cumsum(1)).abs().max()
         assert int(moved) < 2 * least
     assert torch.equal(merged(counts, 1), counts)
+
+
+@pytest.mark.parametrize(
+    ("lie", "fault"),
+    [
+        ({"schema": {"categories": {"a": ["0", "1", "2", "3"]}}}, "column 'a' is 'category'"),
+        ({"schema": {"flags": ["b"]}}, "column 'b' is 'flag'"),
+        ({"schema": {"columns": ["a", "a", "b", "c", "d"]}}, "columns is"),
+        ({"schema": {"columns": ["a", "b", "c"]}}, "columns is"),
+        ({"schema": None}, "one is a table"),
+        ({"classes": None}, "the message asks for others"),
+        ({"standardise": "died"}, "labels to standardise"),
+        ({"times": ["t", "event"]}, "columns of time and event"),
+    ],
+)
+def test_terms_that_read_the_data_otherwise_get_no_sums(lie, fault: str, tmp_path: Path) -> None:
+    """A number as a category would leave as a count of each of its values."""
+    site, question = asked(tmp_path, "statistics")
+    assert "refused" not in handle(question, site)
+    terms = json.loads(question["head"])["terms"]
+    schema = terms["schema"]
+    if "schema" in lie:
+        schema = lie["schema"] and schema | lie["schema"]
+    changes = lie | {"schema": schema}
+    answer = handle(changed(question, terms=terms | changes), site)
+    assert answer.get("rule") == "study" and fault in str(answer["refused"])
+    assert not any(name.startswith("row/") for name in answer)

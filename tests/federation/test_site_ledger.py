@@ -227,6 +227,33 @@ def test_a_ledger_that_was_changed_is_not_whole(tmp_path: Path) -> None:
     assert line["n"] == len(lines) + 1 and not check_chain(ledger.lines())
 
 
+def test_a_line_that_a_power_cut_left_unfinished_costs_no_run(tmp_path: Path) -> None:
+    numbers, _ = ran(tmp_path)
+    site = Site.read(numbers[1])
+    ledger = SiteLedger(site.account)
+    lines, whole = ledger.lines(), ledger.path.read_bytes()
+    ledger.path.write_bytes(whole[:-40])
+    assert ledger.lines() == lines[:-1]  # whoever only reads leaves it as it is
+    assert ledger.path.read_bytes() == whole[:-40]
+    assert ledger.unfinished()
+    federated.run(str(tmp_path / "study.toml"), str(tmp_path / "again"), Hall(numbers), list(SITES))
+    after = ledger.lines()
+    assert after[: len(lines) - 1] == lines[:-1] and after[len(lines) - 1]["kind"] == "hello"
+    assert "rule" not in after[len(lines) - 1] and not check_chain(after)
+    assert ledger.set_aside.read_bytes() == whole.splitlines()[-1][:-39] + b"\n"
+    assert stat.S_IMODE(ledger.set_aside.stat().st_mode) == 0o600
+    # A line that lacks its end alone is whole, and may have been answered by.
+    ledger.path.write_bytes(whole[:-1])
+    assert ledger.lines() == lines
+    with ledger.lock():
+        assert ledger.path.read_bytes() == whole
+    # Anything else that is wrong with it stays an error.
+    torn = whole.splitlines(keepends=True)
+    ledger.path.write_bytes(b"".join([*torn[:2], torn[2][:-40] + b"\n", *torn[3:]]))
+    with ledger.lock(), pytest.raises(UnseenError, match="line 3 of .* cannot be read"):
+        ledger.lines()
+
+
 def test_nothing_leaves_that_the_ledger_does_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +389,12 @@ def test_the_commands_of_a_site(tmp_path: Path) -> None:
     assert code == 0 and text.startswith("2 lines, each follows")
     assert "withdrawal" in say("ledger", kit)[1]
     ledger = kit / "account" / "ledger.jsonl"
-    ledger.write_text(ledger.read_text().replace("approval", "approvel"))
+    whole = ledger.read_text()
+    ledger.write_text(whole[:-40])
+    code, text = say("ledger", kit, "--verify")
+    assert code == 0 and "the last line is unfinished" in text and "1 lines, each follows" in text
+    ledger.write_text(whole)
+    assert "unfinished" not in say("ledger", kit, "--verify")[1]
+    ledger.write_text(whole.replace("approval", "approvel"))
     code, text = say("ledger", kit, "--verify")
     assert code == 1 and "broken: line 1 was changed" in text

@@ -194,6 +194,38 @@ def test_no_other_file_of_the_folder_is_read(tmp_path: Path) -> None:
     assert refused.value.rule == "files"
 
 
+def test_a_folder_of_tables_is_refused_in_words_that_help(tmp_path: Path) -> None:
+    spec = StudySpec.read(study(tmp_path))
+    folder = tmp_path / "north"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("nothing")
+
+    def said(*files: str) -> str:
+        with pytest.raises(Refused) as refused:
+            load(Site("north", folder, tmp_path, policy=SitePolicy(files=files)), spec)
+        assert refused.value.rule == "files"
+        return str(refused.value)
+
+    text = said()
+    assert "a folder without a table (.csv, .csv.gz). " in text and "--data FILE" in text
+    for name in ("one.csv", "two.csv"):
+        (folder / name).write_text((tmp_path / "north.csv").read_text())
+    text = said()
+    assert "a folder of several tables, and its site.toml does not say which is meant. " in text
+    assert text.endswith('files = ["..."] in site.toml.') and "one.csv" not in text
+    text = said("one.csv", "two.csv")
+    assert "the study asks for 'visits.csv', which `files` in site.toml does not list. " in text
+
+
+@pytest.mark.parametrize("options", [", groups='ward'", ", unit='ward'", ", text='ward'"])
+def test_an_unknown_column_is_answered_by_those_of_the_file(tmp_path: Path, options: str) -> None:
+    spec = StudySpec.read(study(tmp_path, options))
+    site = Site("north", tmp_path / "north.csv", tmp_path)
+    with pytest.raises(UnseenError, match=r"ward.*Known: .*age") as unknown:
+        load(site, spec)
+    assert "site of these rows" not in str(unknown.value)
+
+
 def test_no_link_leads_out_of_a_folder_of_images(tmp_path: Path) -> None:
     data, outside = tmp_path / "photos", tmp_path / "outside"
     (data / "north" / "cat").mkdir(parents=True)

@@ -16,6 +16,7 @@ from test_hall import SITES, _quick, written
 
 from unseen import Study
 from unseen.datasets import DataSet, Domain
+from unseen.datasets.tables.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.federation.flower import model_run, server_run
 from unseen.federation.flower.site import Site
@@ -58,7 +59,9 @@ def test_the_positive_class_is_the_last_at_all_sites() -> None:
     ]
     terms = Terms.agree(facts)
     assert terms.classes == ("survived", "died")
-    sites = [site(name, own, "table") for name, own in rows.items()]
+    sites = [
+        replace(site(name, own, "table"), schema=Schema(("age",))) for name, own in rows.items()
+    ]
     assert [terms.coded(data).domains[0].y.tolist() for data in sites] == [[1, 0], [0], [1]]
     with pytest.raises(UnseenError, match="do not fit together: positive class died at the one, N"):
         Terms.agree([facts[0], replace(facts[1], positive=None)])

@@ -25,7 +25,7 @@ from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import model_rule, trained
 from unseen.models import build
 from unseen.results import checkpoint
-from unseen.study.runtime import adapted, completed
+from unseen.study.runtime import adapted
 
 SETTINGS = {
     "plain": Training(SGD(0.05), batch_size=8),
@@ -115,7 +115,8 @@ def ready(expression, kind, training):
         net, shape, one.classes, lambda m: network(kind, m)[0], one.classes, 3, len(roster)
     )
     changed = adapted(chosen, plan)
-    return completed(chosen, Model(copy.deepcopy(changed), shape=shape), plan), changed, roster
+    whole = chosen.completed(Model(copy.deepcopy(changed), shape=shape), plan)
+    return whole, changed, roster
 
 
 def bound(net, clients):

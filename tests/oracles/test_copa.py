@@ -22,7 +22,7 @@ from unseen.engine.inprocess import InProcess
 from unseen.gradient.copa import Collaboration, Ensemble, first_head
 from unseen.gradient.heads import Head
 from unseen.images.norms import Halves, Hybrid, assembled, halves, hybrid
-from unseen.local.train import batches
+from unseen.local.batches import batches
 from unseen.models import build
 from unseen.study.runtime import adapted
 

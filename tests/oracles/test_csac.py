@@ -19,7 +19,8 @@ from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop, Calibration
 from unseen.gradient.alignment import Projections, attention
 from unseen.gradient.discrepancy import mmd, mse, squared_distances
-from unseen.local.train import Train, batches
+from unseen.local.batches import batches
+from unseen.local.train import Train
 
 NAMES = ["site-a", "site-b", "site-c"]
 TURN = Turn(seed=0, round=3, rounds=9, exchange="train", client="site-a")

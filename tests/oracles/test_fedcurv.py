@@ -18,7 +18,7 @@ from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient.fedcurv import WithFisher
-from unseen.local.train import batches
+from unseen.local.batches import batches
 from unseen.models import build
 
 TURN = Turn(seed=0, round=0, rounds=3, exchange="train", client="site-a")

@@ -18,7 +18,7 @@ from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Episodic, Perturbed
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window
-from unseen.local.train import batches
+from unseen.local.batches import batches
 from unseen.models import build
 
 NAMES = ["site-a", "site-b", "site-c"]

@@ -20,7 +20,7 @@ from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import HeadGradient, Invariance
-from unseen.local.train import batches
+from unseen.local.batches import batches
 from unseen.models import build
 
 LR = 0.05

@@ -16,8 +16,8 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Perturbed
+from unseen.local.batches import batches
 from unseen.local.scaffold import CONTROL
-from unseen.local.train import batches
 from unseen.models import build
 
 TURN = Turn(seed=0, round=0, rounds=2, exchange="train", client="site-a")

@@ -21,7 +21,7 @@ from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient.gperxan import STATISTICS, WEIGHTS, OwnNorms
 from unseen.images.norms import Assembled, assembled
-from unseen.local.train import batches
+from unseen.local.batches import batches
 from unseen.models import build
 from unseen.study.runtime import adapted
 

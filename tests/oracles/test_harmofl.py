@@ -18,7 +18,8 @@ from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Normalised
 from unseen.images.frequency import Window
-from unseen.local.train import GapProbe, Train, batches
+from unseen.local.batches import batches
+from unseen.local.train import GapProbe, Train
 from unseen.metrics.evaluation import Evaluate
 from unseen.models import build
 

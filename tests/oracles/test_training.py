@@ -17,7 +17,8 @@ from unseen.core.schedule import Cosine, Exponential, Step
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
-from unseen.local.train import Train, batches
+from unseen.local.batches import batches
+from unseen.local.train import Train
 from unseen.models import build
 
 OPTIMISERS = {

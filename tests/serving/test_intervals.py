@@ -167,6 +167,18 @@ def test_a_mean_over_classes_needs_ten_of_each(name: str, rare: int, drawn: bool
     assert found["loss"].low is not None
 
 
+def test_the_calibration_error_has_no_interval() -> None:
+    """Labels drawn by the model's own probabilities: its true error, 0, is below every resample."""
+    draws = keyed("calibrated")
+    logits = torch.randn(400, 1, generator=draws)
+    y = torch.bernoulli(logits[:, 0].sigmoid(), generator=draws).long()
+    found = measured(logits, y, ["ece", "brier", "calibration-slope"])
+    assert (found["ece"].value or 0) > 0 and found["ece"].low is None
+    slope = found["calibration-slope"]
+    assert slope.low is not None and slope.high is not None and slope.low < 1 < slope.high
+    assert found["brier"].low is not None
+
+
 def test_a_perfect_order_has_no_interval_of_draws() -> None:
     """Every draw is in order, too, whatever the truth; Wilson's of the accuracy has a width."""
     y = torch.tensor([0] * 20 + [1] * 20)

@@ -161,8 +161,8 @@ def test_images_of_one_name_are_refused(
         ((), "predicts masks, one image each"),
         (("--out", "masks.csv"), "is not a folder"),
         (("--out", "x", "--format", "csv"), "this model predicts masks"),
-        (("--out", "x", "--abstain", "0.9"), "--abstain: a model of masks answers"),
-        (("--out", "x", "--threshold", "0.2"), "--threshold: a model of masks answers"),
+        (("--out", "x", "--abstain", "0.9"), "abstain: a model of masks answers"),
+        (("--out", "x", "--threshold", "0.2"), "threshold: a model of masks answers"),
         (("--out", "x", "--adapt", "batchnorm"), "--adapt is not for masks"),
     ],
 )

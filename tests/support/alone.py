@@ -34,7 +34,7 @@ def completed(chosen: Method, plan: Blueprint, device: str = "cpu") -> tuple[Met
     if len(plan.shape) == 3:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model = Model(network, device, plan.shape)
-    return (chosen.sized(chosen, model, plan) if chosen.sized else chosen), model
+    return chosen.completed(model, plan), model
 
 
 @dataclass

@@ -18,12 +18,17 @@ from unseen.core.client import Client, Split
 from unseen.core.label_scale import Scale
 from unseen.core.outputs import predicted, probabilities
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.tables.encoding import Schema, encode
+from unseen.datasets.tables.encoding import Schema, encode, unscaled
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import forward
+from unseen.spec.holdout import EVERYTHING, Task
 from unseen.spec.study import StudySpec
-from unseen.study.prepare import Prepared
-from unseen.study.runtime import Runtime
+from unseen.study.checks import check_clients, check_model
+from unseen.study.doubts import text_of_unscaled
+from unseen.study.label_kinds import times_of
+from unseen.study.method_checks import check_method
+from unseen.study.prepare import Prepared, evened
+from unseen.study.runtime import Runtime, composed, first_network
 from unseen.study.setting import Setting
 
 #: How many sites a warning names.
@@ -80,7 +85,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: np.ndarray, y: Tensor, groups: Any, classes: int | None) -> None:
         sites = np.full(len(X), ALONE) if groups is None else _sites(groups, len(X))
         self.sites_ = np.unique(sites)
-        schema = Schema(tuple(f"x{j}" for j in range(X.shape[1])))
+        numbered = [f"x{j}" for j in range(X.shape[1])]
+        schema = Schema(tuple(map(str, getattr(self, "feature_names_in_", numbered))))
         x = torch.tensor(X, dtype=torch.float64)
         rows = {name: torch.from_numpy(np.flatnonzero(sites == name)) for name in self.sites_}
         sums = torch.stack([schema.sums(x[index]) for index in rows.values()]).sum(0)
@@ -88,6 +94,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         if classes is None:
             self._scale = Scale(float(y.mean()), float(y.std(correction=0)) or 1.0)
             y = self._scale.standardised(y)
+        if names := unscaled(schema, sums):
+            warnings.warn(f"{text_of_unscaled(names)}.", stacklevel=3)
         features = encode(schema, sums, x)
         clients = {
             str(name): Client(str(name), Split(features[index], y[index]), None, classes)
@@ -98,7 +106,11 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             methods=(self.method,), model=self.model, rounds=self.rounds, seeds=(self._seed(),),
             training=self.training or {},
         )  # fmt: skip
-        runtime = self._runtime(clients)
+        if self._study.training.oversample and classes is not None:
+            clients = evened(clients, self._seed())
+        parts = self._parts(clients)
+        self._check(*parts)
+        runtime = self._runtime(*parts)
         state, _ = play(
             runtime.method, runtime.start(), runtime.in_process(), list(runtime.names),
             rounds=runtime.rounds,
@@ -106,14 +118,28 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self._method, self._network, self._inbox = runtime.method, runtime.model, dict(state.inbox)
         self.n_iter_ = runtime.rounds
 
-    def _runtime(self, clients: dict[str, Client]) -> Runtime:
+    def _parts(self, clients: dict[str, Client]) -> tuple[Setting, DataSet, Prepared]:
         classes, study = self._classes, self._study
         shape = tuple(next(iter(clients.values())).split("train").x.shape[1:])
         prepared = Prepared(clients, {}, {}, shape, classes or 1, classes, self._sums, self._scale)
         names = tuple(map(str, range(classes))) if classes is not None else None
         data = DataSet("arrays", (), names, "", "", "", self._schema)
-        setting = Setting(study, Path(), None, "", str(study.model), ("loss",))
-        job = study.methods[0], study.seed_list[0]
+        return Setting(study, Path(), None, "", str(study.model), ("loss",)), data, prepared
+
+    def _check(self, setting: Setting, data: DataSet, prepared: Prepared) -> None:
+        """Refuse what a study of these rows would refuse."""
+        study, seed = self._study, self._study.seed_list[0]
+        times_of(data, study)
+        method = composed(study.methods[0], study, data)
+        network = first_network(setting, prepared, seed)
+        check_model(network, prepared, study)
+        task = Task(EVERYTHING, tuple(prepared.sources), ())
+        check_clients(prepared, study, task, steps=not method.fits)
+        if reason := check_method(setting, prepared, method, network, seed):
+            raise UnseenError(f"{method.name} {reason}.", remedy="Take another method.")
+
+    def _runtime(self, setting: Setting, data: DataSet, prepared: Prepared) -> Runtime:
+        job = self._study.methods[0], self._study.seed_list[0]
         return Runtime.of(setting, data, prepared, *job, evaluates=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -129,7 +155,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         y = torch.zeros(1) if self._classes is None else torch.zeros(1, dtype=torch.int64)
         rows = Split(x, y)
         clients = {str(n): Client(str(n), rows, None, self._classes) for n in self.sites_}
-        runtime = self._runtime(clients)
+        runtime = self._runtime(*self._parts(clients))
         self._method, self._network = runtime.method, runtime.model
 
     def _seed(self) -> int:

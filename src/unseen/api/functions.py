@@ -12,7 +12,8 @@ from unseen.choose.answer import Choice
 from unseen.choose.choice_page import write
 from unseen.choose.playing import RATES, portfolio_for
 from unseen.choose.rates import around
-from unseen.datasets.tables.frames import csv_of, with_plain_names
+from unseen.datasets.tables.frames import NAME, csv_of, with_plain_names
+from unseen.datasets.tables.sheet import names_of
 from unseen.errors import UnseenError, optional
 from unseen.results.search_records import SearchRecord
 from unseen.serving import directory, fit
@@ -46,7 +47,7 @@ def train(
     """Train one model by one federation, as `unseen train` does.
 
     Args:
-        study: A study, or its name or file.
+        study: A study, or its name or file; its settings are `unseen.Study(**settings)`.
         out: The model's directory.
         method: Of several, which.
         holdout: The domain to evaluate on and not to train on.
@@ -55,6 +56,11 @@ def train(
         data_dir: Where data files are.
         progress: Whether to show a bar.
     """
+    if not isinstance(study, StudySpec | str | Path):
+        raise UnseenError(
+            f"what is trained is a study, or its name or file; found {type(study).__name__}.",
+            remedy="Make a study of settings: unseen.Study(**settings).",
+        )
     overrides = {"holdout": holdout} if holdout is not None else {}
     if isinstance(study, StudySpec):
         recipe = study.model_dump(exclude_defaults=True)
@@ -121,11 +127,11 @@ def evaluate(
     model: Trained | Folder,
     data: Any = None,
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     label: str | None = None,
     domain: str | None = None,
-    domains: Sequence[str] | None = None,
-    groups: Sequence[str] = (),
+    domains: str | Sequence[str] | None = None,
+    groups: str | Sequence[str] = (),
     threshold: str | float | None = None,
     coverage: float | None = None,
     detail: bool = False,
@@ -138,11 +144,11 @@ def evaluate(
     Args:
         model: A model, or its directory.
         data: A data frame or a file with labels; None for the data of training.
-        metrics: Names of metrics, or ("all",).
+        metrics: Names of metrics, one or several, or "all".
         label: The column of labels; of times until an event "TIME,EVENT".
         domain: The column of domains.
-        domains: Only these.
-        groups: Columns of subgroups.
+        domains: Only these, one or several.
+        groups: Columns of subgroups, one or several.
         threshold: From which probability on class 1 is answered, or a rule.
         coverage: Of prediction sets or intervals.
         detail: Whether to add the mean over sites, classes and the confusion matrix.
@@ -162,8 +168,9 @@ def evaluate(
         (path,) = files_of(data, Path(place), trained.inputs) if data is not None else (None,)
         trained = as_written(trained) if _is_frame(data) else trained
         request = Request(
-            path, tuple(domains) if domains is not None else None,
-            tuple(metrics) if metrics is not None else None, label, domain, groups=tuple(groups),
+            path, names_of(domains) if domains is not None else None,
+            names_of(metrics) if metrics is not None else None, label, domain,
+            groups=names_of(groups), called=NAME if _is_frame(data) else "",
         )  # fmt: skip
         evaluation = measure(trained, request, None, policy, detail, importance)
         if _is_frame(data) and path is not None:
@@ -228,7 +235,7 @@ def choose(
     study: StudySpec,
     out: Folder,
     *,
-    recipes: Sequence[str] | None = None,
+    recipes: str | Sequence[str] | None = None,
     groups: int = 5,
     jobs: int = 1,
     data_dir: Folder | None = None,
@@ -238,13 +245,13 @@ def choose(
     Args:
         study: The settings that all recipes share.
         out: The folder of page and records.
-        recipes: Methods to choose among; None for those that fit the data.
+        recipes: Methods to choose among, one or several; None for those that fit the data.
         groups: Groups of sites that are left out in turn.
         jobs: Processes.
         data_dir: Where data files are.
     """
     folder = Path(data_dir) if data_dir is not None else None
-    names = recipes if recipes is not None else portfolio_for(study, folder)
+    names = names_of(recipes) if recipes is not None else portfolio_for(study, folder)
     candidates = Candidates(study, names, groups)
     trials = play(candidates, Path(out) / "records", jobs=jobs, data_dir=folder)
     choice = answer(trials)
@@ -259,7 +266,7 @@ def _is_frame(data: Any) -> bool:
 def _in_frame(fault: Item, one_line_each: bool) -> Item:
     """Return a fault with its row's place in the frame, where each row is one line of the file."""
     if fault.line is None or not one_line_each:
-        return replace(fault, source="the data frame")
+        return replace(fault, source=NAME)
     return replace(fault, source=f"row {fault.line - 2}", line=None)
 
 

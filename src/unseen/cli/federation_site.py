@@ -59,6 +59,7 @@ def review(folder: Folder, study: Study = "", model: bool = False) -> None:
     """
     from unseen.federation.policy.proposals import SHORT
     from unseen.federation.policy.study_review import review
+    from unseen.spec.visible import visible
 
     approvals, site = _account(folder)
     if study:
@@ -66,7 +67,7 @@ def review(folder: Folder, study: Study = "", model: bool = False) -> None:
         return
     for request in approvals.every():
         how = "approved {time} by {by}".format_map(request.approval) if request.approval else ""
-        name = request.settings.get("name")
+        name = visible(request.settings.get("name"))
         say(f"{request.digest[:SHORT]}  {name}, asked {request.since}: {how or 'waits'}")
     if not approvals.every():
         say("no study was asked for yet")
@@ -85,6 +86,7 @@ def approve(folder: Folder, study: Study = "", withdraw: bool = False, model: bo
     from unseen.errors import UnseenError
     from unseen.federation.policy.proposals import SHORT
     from unseen.federation.policy.site_ledger import SiteLedger
+    from unseen.spec.visible import visible
 
     approvals, site = _account(folder)
     waiting = [r for r in approvals.every() if bool(r.approval) == withdraw]
@@ -97,7 +99,8 @@ def approve(folder: Folder, study: Study = "", withdraw: bool = False, model: bo
         after = approvals.withdraw(request) if withdraw else approvals.approve(request)
         kind = "withdrawal" if withdraw else "approval"
         ledger.append(kind=kind, study=after.digest, name=after.settings.get("name"), left=[])
-    say(f"{kind} of study {after.settings.get('name')}, digest {after.digest[:SHORT]}")
+    name = visible(after.settings.get("name"))
+    say(f"{kind} of study {name}, digest {after.digest[:SHORT]}")
 
 
 @federation.command()
@@ -116,11 +119,15 @@ def ledger(
         last: How many lines are shown.
     """
     from unseen.federation.policy import ledger_check, site_ledger
+    from unseen.spec.visible import visible
 
     _, site = _account(folder)
-    lines = site_ledger.SiteLedger(site.account).lines()
+    own = site_ledger.SiteLedger(site.account)
+    lines = own.lines()
     for line in lines[-last:] if not verify else ():
-        say(_line(line))
+        say(visible(_line(line)))
+    if own.unfinished():
+        say("the last line is unfinished, as after a power cut: it is set aside before the next")
     faults = site_ledger.check_chain(lines)
     for fault in faults:
         say(f"broken: {fault}")

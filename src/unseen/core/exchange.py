@@ -7,7 +7,7 @@ server turns each stack of replies into what goes out next.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -260,6 +260,12 @@ class Method:
     shares: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     fits: str = ""
+
+    def completed(self, model: Model, blueprint: Blueprint) -> Method:
+        """Return the method as it is for its network, which can be played."""
+        if self.sized is None:
+            return self
+        return replace(self.sized(self, model, blueprint), sized=None)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from unseen.core.parts import Part
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
+from unseen.errors import UnseenError
 from unseen.ranges import NotNegative, Share
 
 LossFunction = Callable[[Model, Tensor, Tensor], Tensor]
@@ -57,6 +58,12 @@ class CrossEntropy(Part, named="cross-entropy"):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
+        if client.classes is None and client.split("train").y.is_floating_point():
+            raise UnseenError(
+                f"client {client.name!r} has numbers to predict; cross-entropy takes classes.",
+                remedy="Train by Training(loss=SquaredError()), or give the client integer labels "
+                "and the number of classes.",
+            )
         weights = balance(client).to(model.vector) if self.balanced else None
 
         return lambda model, x, y: cross_entropy(model(x), y, self.smoothing, weights)

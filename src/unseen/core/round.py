@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from unseen.core.schedule import round_share
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Table
 from unseen.core.vector import Model
-from unseen.errors import Departed, number
+from unseen.errors import Departed, UnseenError, choice, number
 
 
 class Backend(Protocol):
@@ -77,7 +77,11 @@ def start(method: Method, model: Model, clients: Sequence[str], seed: int) -> St
         model: The model that round 0 starts from.
         clients: The roster, by name.
         seed: The job's seed.
+
+    Raises:
+        UnseenError: If the method plays with other clients, or has not been completed.
     """
+    _check(method, clients)
     inbox: dict[str, Tensor] = {"model": model.vector.clone(), "buffers": model.buffers.clone()}
     layouts = {"model": model.layout, "buffers": model.buffer_layout}
     rules: dict[str, dict[str, RuleState]] = {}
@@ -96,6 +100,21 @@ def start(method: Method, model: Model, clients: Sequence[str], seed: int) -> St
                     inbox[to] = slot.combine.entry(row, K)
                 memory["combine"] = slot.combine.init(K, row.numel(), layout)
     return State(0, inbox, rules, seed)
+
+
+def _check(method: Method, clients: Sequence[str]) -> None:
+    """Refuse a method of one pooled client with several, or one that waits for its network."""
+    if method.gather is not None and len(clients) > 1:
+        raise UnseenError(
+            f"{method.name} trains on all rows in one place; it has {len(clients)} clients here.",
+            remedy="Play it with clients = method.gather(clients), which is one client.",
+        )
+    if method.sized is not None:
+        raise UnseenError(
+            f"{method.name} makes a network or rules of its own for the data, and this loop plays "
+            "the model as it is.",
+            remedy="Use unseen.Study, unseen.train, or an estimator such as FederatedClassifier.",
+        )
 
 
 class AfterRound(Protocol):
@@ -174,6 +193,7 @@ def play_round(
     Returns:
         The state after the round, and one outcome per exchange.
     """
+    choice("on_bad_reply", on_bad_reply, get_args(OnBadReply))
     roster = sorted(clients)
     whole = Turn(state.seed, state.round, rounds, roster=tuple(roster))
     sampled = sample(roster, fraction, whole)

@@ -31,6 +31,7 @@ from unseen.datasets import (
 from unseen.datasets.dataset import DataSet, Domain, check
 from unseen.datasets.entry import Info
 from unseen.datasets.image_files import folder, layout, mask_files
+from unseen.datasets.label_faults import check_several
 from unseen.datasets.standin import marker, note, noted
 from unseen.datasets.tables import delimited
 from unseen.errors import UnseenError
@@ -96,4 +97,6 @@ def load(name: str, data_dir: str | Path | None = None, **options: object) -> Da
         raise UnseenError(
             f"{name!r} must give an unseen.datasets.DataSet; found {type(data).__name__}."
         )
+    if ":" in call.name:
+        check_several(data.name, data.classes)
     return check(replace(data, stand_in=data.stand_in or marker(places) is not None))

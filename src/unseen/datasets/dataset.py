@@ -14,12 +14,12 @@ from torch import Tensor
 from unseen.core.client import Client
 from unseen.core.exchange import Reply
 from unseen.core.label_scale import Scale
-from unseen.core.labels import Kind, are_masks, kind_of
+from unseen.core.labels import Kind, kind_of
 from unseen.core.survival import Intervals
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
-from unseen.datasets.label_faults import check_arrays, mask_faults, outside, time_faults
+from unseen.datasets.label_faults import check_arrays, label_faults, outside
 from unseen.datasets.tables import encoding
 from unseen.datasets.tables.encoding import FLAT, Schema
 from unseen.errors import UnseenError
@@ -169,8 +169,8 @@ def check(data: DataSet) -> DataSet:
     """Return the data set itself, if its labels, inputs, validation rows and metadata are sound.
 
     Raises:
-        UnseenError: Unless classes are int64 in [0, C), regression targets finite float32, times
-            finite and not below 0 with events 0 or 1; inputs
+        UnseenError: Unless classes have different names and are int64 [N] in [0, C), regression
+            targets finite float32 [N], times finite and not below 0 with events 0 or 1; inputs
             finite, except for a table, whose missing cells are NaN; validation rows distinct and in
             range, and some but not all of them; codes have names; no unit is on both sides of an
             official split; no domain is empty, or called like a column of results or by more than
@@ -214,20 +214,7 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
             yield f"{bad} input values that are NaN or infinite"
     if len(y) != len(x):
         yield f"{len(x)} inputs and {len(y)} labels"
-    if data.masks:
-        yield from mask_faults(data.classes, x, y)
-    elif data.times is not None:
-        yield from time_faults(y)
-    elif are_masks(y):
-        yield "a mask for each example, and the data set does not say masks=True"
-    elif data.classes is None:
-        if y.dtype != torch.float32 or not bool(y.isfinite().all()):
-            yield "targets that are not finite float32 numbers"
-    elif y.dtype != torch.int64 or outside(y, len(data.classes)):
-        wrong = sorted(set(y.tolist()) - set(range(len(data.classes))))[:5]
-        expected = f"integers (int64) from 0 to {len(data.classes) - 1} were expected"
-        difference = f"{expected}, found {wrong or y.dtype}"
-        yield f"labels outside its {len(data.classes)} classes: {difference}"
+    yield from label_faults(data.classes, x, y, data.masks, data.times is not None)
     if rows is not None and (outside(rows, len(y)) or len(rows.unique()) < len(rows)):
         yield "validation rows that repeat or lie outside the domain"
     if rows is not None and len(rows) in (0, len(y)):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Model, Turn
+from unseen.core.global_draws import global_draws
 from unseen.core.turn import keyed
 from unseen.engine.convolutions import by_products
 from unseen.errors import UnseenError
@@ -111,7 +112,7 @@ def traced(model: Model, example: Tensor) -> Trace:
     if shape not in own:
         buffers = model.buffers.clone()
         model.module.train()
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), global_draws():
             own[shape] = tried(model, example.to(model.device))
         model.buffers.copy_(buffers)
     return own[shape]

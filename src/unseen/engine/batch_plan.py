@@ -18,7 +18,8 @@ from unseen.engine.batch_losses import targets
 from unseen.engine.perceptrons import Chain
 from unseen.gradient.backprop import Batched
 from unseen.images.augment import Generators
-from unseen.local.train import FullGradient, Measure, Penalised, Train, batch_grid
+from unseen.local.batches import batch_grid
+from unseen.local.train import FullGradient, Measure, Penalised, Train
 from unseen.recipe import Training
 
 

@@ -19,6 +19,7 @@ from typing import Self
 
 from unseen.errors import UnseenError
 from unseen.federation.kits.closed import OTHERS, closed, umask
+from unseen.spec.visible import visible
 
 #: Which variable asks for logs of JSON lines.
 JSON = "UNSEEN_LOG_JSON"
@@ -63,10 +64,19 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+def one_line(record: logging.LogRecord) -> bool:
+    """Make what a record was filled in with visible: other machines' words pretend no lines."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(x if isinstance(x, int | float) else visible(x) for x in record.args)
+    return True
+
+
 def log_as_asked() -> None:
     """Let Flower's logger, which ours is part of, write JSON lines where these were asked for."""
+    logger = logging.getLogger("flwr")
+    logger.addFilter(one_line)
     if as_json():
-        for handler in logging.getLogger("flwr").handlers:
+        for handler in logger.handlers:
             handler.setFormatter(JsonLines())
 
 

@@ -108,10 +108,11 @@ def records_in(out: Path, file: str) -> Path:
 
 
 def remarks(news: Mapping[str, Any]) -> list[str]:
-    """Return what deserves a remark: of the data, and whom the last exchange went without."""
-    absent = news.get("absent")
+    """Return what deserves a remark: of the data, and whom run and last exchange go without."""
+    without, absent = news.get("without"), news.get("absent")
     return [
         *(f"of the data: {note}" for note in news.get("remarks", ())),
+        *([f"does not take part: {without}"] if without else ()),
         *([f"goes on without {absent}"] if absent else ()),
     ]
 

@@ -39,8 +39,8 @@ def check(names: Sequence[str]) -> None:
             raise nearest("tracker", name, TRACKERS)
         for package in PACKAGES[name]:
             if find_spec(package) is None:
-                instead = "leave out --track and follow the run by unseen watch"
-                raise absent(package, f"--track {name} needs", name, instead)
+                instead = "leave it out and follow the run by unseen watch"
+                raise absent(package, f"track = {name!r} needs", name, instead)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
 from unseen.core.schedule import round_share
 from unseen.core.turn import keyed
+from unseen.errors import unadapted
 from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.moon import features
 from unseen.images.features import tapped
@@ -142,7 +143,7 @@ def referred(model: Model) -> tuple[str, Referred]:
     for name, layer in model.module.named_modules():
         if isinstance(layer, Referred):
             return name, layer
-    raise LookupError("fedadg has not changed this network")
+    raise unadapted("fedadg")
 
 
 @dataclass(frozen=True)

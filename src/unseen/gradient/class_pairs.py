@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, unadapted
 from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.gradient.fedfa import channels
 from unseen.images.features import last_maps
@@ -72,7 +72,7 @@ def highlighter(model: Model) -> Highlighter:
     for layer in model.module.modules():
         if isinstance(layer, Highlighter):
             return layer
-    raise LookupError("stablefdg has not changed this network")
+    raise unadapted("stablefdg")
 
 
 def highlighted(network: nn.Module, shape: tuple[int, ...], width: int) -> nn.Module:

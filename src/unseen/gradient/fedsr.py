@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
+from unseen.errors import unadapted
 from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.images.features import tapped
 from unseen.models.encoded import Encoded, split
@@ -67,7 +68,7 @@ def encoded_layer(model: Model) -> tuple[str, Encoded]:
     for name, layer in model.module.named_modules():
         if isinstance(layer, Encoded):
             return f"{name}." if name else "", layer
-    raise LookupError("fedsr has not changed this network")
+    raise unadapted("fedsr")
 
 
 def divergence(mean: Tensor, deviation: Tensor, other: Tensor, spread: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.parts import Wrapper
+from unseen.errors import unadapted
 from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.moon import features
 from unseen.images.features import tapped
@@ -80,4 +81,4 @@ def second_head(model: Model) -> tuple[str, TwoHeads]:
     for name, layer in model.module.named_modules():
         if isinstance(layer, TwoHeads):
             return name, layer
-    raise LookupError("jigen has not changed this network")
+    raise unadapted("jigen")

@@ -1,20 +1,18 @@
 """Local training: the only loop over batches, and what adds to its reply."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import count
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Split, Turn
-from unseen.core.parts import Part, Wrapper
-from unseen.core.turn import keyed
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
+from unseen.core.global_draws import global_draws
+from unseen.core.parts import Part, Wrapper, layers
 from unseen.gradient import Gradient
+from unseen.local.batches import batches
 from unseen.local.in_parts import in_parts
 from unseen.metrics.evaluation import METRICS, forward
 from unseen.metrics.evaluation import loss as mean_loss
@@ -158,12 +156,14 @@ class Reports(Wrapper):
     Attributes:
         inner: the other local.
         measure: (model, client) -> the scalars by name, before the other local runs.
+        on: The split that they are of.
     """
 
     stackable = True
 
     inner: Local
     measure: Callable[[Model, Client], Mapping[str, float | Tensor]]
+    on: Literal["train", "validation"] = "train"
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -171,6 +171,11 @@ class Reports(Wrapper):
         scalars = self.measure(model, client)
         reply, memory = self.inner(model, inbox, client, memory, turn)
         return Reply(reply.rows, {**reply.scalars, **scalars}), memory
+
+
+def reads_validation(local: Local) -> bool:
+    """Return whether a reply of the local says something of the rows that are held back."""
+    return any(getattr(part, "on", "train") == "validation" for part in layers(local))
 
 
 class ReportsReceived(Reports):
@@ -263,50 +268,6 @@ class GapProbe(Wrapper):
         return value if self.gap == "loss" else 1 - value
 
 
-def batches(split: Split, recipe: Training, turn: Turn) -> Iterator[Tensor]:
-    """Yield row indices of each step's batch: a fresh permutation per pass, keyed by the turn.
-
-    Args:
-        split: What batches are drawn from.
-        recipe: How many, of how many examples.
-        turn: Where the draws come from.
-    """
-    generator = turn.generator("batches")
-    steps = 0
-    for _ in range(recipe.epochs) if recipe.epochs is not None else count():
-        permutation = torch.randperm(len(split), generator=generator)
-        for index in permutation.split(recipe.batch_size):
-            if recipe.drop_last and len(index) < recipe.batch_size:
-                continue
-            yield index
-            steps += 1
-            if steps == recipe.steps:
-                return
-
-
-def batch_grid(examples: int, recipe: Training, turn: Turn) -> Tensor:
-    """Return what `batches` yields of a split of this length as a tensor [T, B], else −1."""
-    size = min(recipe.batch_size, max(examples, 1))
-    per_pass = examples // recipe.batch_size if recipe.drop_last else -(-examples // size)
-    passes = recipe.epochs or -(-(recipe.steps or 0) // max(per_pass, 1))
-    grid = orders_of(examples, per_pass, size, passes, turn.key("batches"))
-    return grid[: recipe.steps]
-
-
-@lru_cache(2048)
-def orders_of(examples: int, per_pass: int, size: int, passes: int, key: str) -> Tensor:
-    """Return the batches of all passes [passes · per_pass, size], which nobody may change.
-
-    Note:
-        Jobs that differ in a learning rate draw the same ones.
-    """
-    generator, width = keyed(key), per_pass * size
-    orders = [torch.randperm(examples, generator=generator) for _ in range(passes)]
-    grid = torch.stack(orders)[:, :width] if orders else torch.empty(0, width, dtype=torch.long)
-    grid = F.pad(grid, (0, width - grid.shape[1]), value=-1)
-    return grid.reshape(passes * per_pass, size)
-
-
 def whole_gradient(
     gradient: Gradient, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn,
     aside: bool = False, chunk: int | None = None,
@@ -329,12 +290,6 @@ def whole_gradient(
     return loss
 
 
-@contextmanager
-def drawing(turn: Turn) -> Iterator[None]:
+def drawing(turn: Turn) -> AbstractContextManager[None]:
     """Key torch's global generator, from which Dropout draws, by the turn; then restore it."""
-    before = torch.get_rng_state()
-    torch.set_rng_state(turn.generator("layers").get_state())
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
+    return global_draws(turn.generator("layers").get_state())

@@ -84,7 +84,7 @@ def bagged(member: Method, weights: Weights) -> Method:
     def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
         own = replace(blueprint, clients=1)
         first = model.part("members.0")
-        alone = member.sized(member, first, own) if member.sized is not None else member
+        alone = member.completed(first, own)
         local = Alone(alone, alone.rounds or blueprint.rounds)
         slots = {"model": site_models(model.layout.span("members"), first.layout.size)}
         if size := first.buffer_layout.size:

@@ -14,7 +14,8 @@ from unseen.gradient.amplitude import AMPLITUDE
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window, mixed
 from unseen.images.norms import statistics_of_batches
-from unseen.local.train import Train, batches
+from unseen.local.batches import batches
+from unseen.local.train import Train
 from unseen.methods.base import asking, changed, federated
 from unseen.ranges import NotNegative, Range, Share, log, uniform
 from unseen.recipe import Training

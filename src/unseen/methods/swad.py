@@ -99,7 +99,7 @@ def add_swad(method: Method, **options: Any) -> Method:
     shares = "the loss of the received model on its validation data"
     method = replace(method, shares=tuple(dict.fromkeys((*method.shares, shares))))
     exchange = trained(method)
-    local = ReportsReceived(exchange.local, held_loss)
+    local = ReportsReceived(exchange.local, held_loss, on="validation")
     probed = with_exchange(method, replace(exchange, local=local))
     return citing(averaged(probed, Valley(**options), "swad", Valley.needs), "cha2021swad")
 

@@ -100,9 +100,7 @@ class Federation:
 
     def sized(self, model: Model, blueprint: Blueprint) -> Federation:
         """Return it with its method completed for its network and the study."""
-        method = self.method
-        if method.sized is not None:
-            method = method.sized(method, model.part(self.module), self.among(blueprint))
+        method = self.method.completed(model.part(self.module), self.among(blueprint))
         return replace(self, method=method, rounds=method.rounds or blueprint.rounds)
 
     def slots(self, exchange: Exchange, model: Model | None) -> dict[str, Slot]:

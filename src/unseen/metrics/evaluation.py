@@ -38,6 +38,7 @@ from unseen.metrics.class_metrics import (
 from unseen.metrics.mask_metrics import dice, hd95, iou
 from unseen.metrics.number_metrics import concordance as concordance_of_numbers
 from unseen.metrics.number_metrics import mae, pearson, r2
+from unseen.metrics.row_shares import of_few
 from unseen.metrics.survival_metrics import concordance_ipcw, integrated_brier
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
@@ -275,7 +276,7 @@ def forward(
 class Evaluate:
     """A local that changes nothing and reports metrics of the received model.
 
-    A metric that is not defined is sent as 0 with `metric.undefined` = 1: NaN means a broken reply.
+    A metric that is not defined is sent as 0 with `metric.undefined` = 1: NaN is a broken reply.
 
     Attributes:
         split: Which split: `train` or `validation`.
@@ -287,6 +288,7 @@ class Evaluate:
             split and in no group.
         scale: What the labels were standardised by, if they were; metrics are of outputs and
             labels in the labels' own units.
+        least: Of fewer rows, shares of one class or decision are not defined.
     """
 
     split: str
@@ -294,6 +296,7 @@ class Evaluate:
     predict: Predict = plain
     groups: Mapping[str, int] = field(default_factory=dict)
     scale: Scale | Intervals | None = None
+    least: int = 1
 
     def __post_init__(self) -> None:
         check_known("metric", METRICS, *self.metrics)
@@ -323,12 +326,15 @@ class Evaluate:
             split = replace(split, y=self.scale.restored(split.y))
         scalars: dict[str, float | Tensor] = {"examples": len(split)}
         for name in self.metrics:
-            value = METRICS[name](outputs, split.y)
+            value = self._value(name, outputs, split.y)
             scalars[name] = 0.0 if value is None else value
             scalars[f"{name}.undefined"] = float(value is None)
         for column, count in self.groups.items():
             scalars |= self._grouped(outputs, split, column, count)
         return Reply(scalars=scalars)
+
+    def _value(self, name: str, outputs: Tensor, y: Tensor) -> float | None:
+        return None if name in of_few(outputs, y, self.least) else METRICS[name](outputs, y)
 
     def _grouped(
         self, outputs: Tensor, split: Split, column: str, count: int
@@ -336,10 +342,9 @@ class Evaluate:
         members = [split.meta[column] == code for code in range(count)]
         groups = {"examples": [float(m.sum()) for m in members]}
         for name in self.metrics:
-            values = [METRICS[name](outputs[m], split.y[m]) if m.any() else None for m in members]
+            parts = ((outputs[m], split.y[m], bool(m.any())) for m in members)
+            values = [self._value(name, z, y) if some else None for z, y, some in parts]
             groups[name] = [v or 0.0 for v in values]
             groups[f"{name}.undefined"] = [float(v is None) for v in values]
-        return {
-            f"{name}@{column}": torch.tensor(values, dtype=torch.float64)
-            for name, values in groups.items()
-        }
+        arrays = {name: torch.tensor(v, dtype=torch.float64) for name, v in groups.items()}
+        return {f"{name}@{column}": values for name, values in arrays.items()}

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from unseen.core.global_draws import global_draws
 from unseen.errors import UnseenError, nearest, number
 from unseen.expression import load_object, parse, resolve
 from unseen.models.alexnet import alexnet, alexnet_bn, densenet121
@@ -74,14 +75,11 @@ def build(
         number(f"shape[{axis}]", length, 1, whole=True)
     number("outputs", outputs, 1, whole=True)
     seed = torch.randint(2**63 - 1, (), generator=generator, device=generator.device)
-    before = torch.get_rng_state()  # layers draw their weights from torch's global generator
-    try:
+    with global_draws():  # layers draw their weights from torch's global generator
         make = _own if ":" in model.partition("(")[0] else _by_name
         factory = make(model, shape, outputs)
         torch.default_generator.manual_seed(int(seed))
         module = factory()
-    finally:
-        torch.set_rng_state(before)
     if not isinstance(module, nn.Module):
         raise UnseenError(
             f"{model!r} must make a torch.nn.Module; it made {type(module).__name__}."

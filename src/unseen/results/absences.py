@@ -1,30 +1,34 @@
-"""Which real sites were absent from rounds of a study that went on without them."""
+"""Which real sites a study began without, and which were absent from rounds of it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from unseen.results import study_file
 from unseen.results.study_folder import JobFolder
 from unseen.spec.holdout import Task
+from unseen.spec.visible import visible
 
 #: How many jobs are listed for each site.
 LISTED = 3
 
 
 def absences(out: Path, tasks: Sequence[Task], jobs: Iterable[JobFolder]) -> list[str]:
-    """Return a line for each site that was absent from rounds: which rounds of which jobs.
+    """Return a line for each site that never took part, or that was absent from rounds.
 
     Args:
         out: The folder of the records; there are no lines unless real sites made them.
         tasks: The study's tasks.
         jobs: Its finished jobs.
     """
-    if not study_file.read(out).get("sites"):
+    about = study_file.read(out)
+    if not about.get("sites"):
         return []
+    never = [f"{visible(n)} never took part: {visible(why)}" for n, why in _without(about)]
     by_name = {task.name: task for task in tasks}
     where: dict[str, list[str]] = defaultdict(list)
     finished = list(jobs)
@@ -33,10 +37,16 @@ def absences(out: Path, tasks: Sequence[Task], jobs: Iterable[JobFolder]) -> lis
         for site, rounds in sorted(missed(job, by_name.get(name)).items()):
             words = f"{'rounds' if rounds[1:] else 'round'} {', '.join(spans(rounds))}"
             where[site].append(f"{words} of {method} on {name}, seed {seed}")
-    return [
+    return never + [
         f"{site}: absent in {listed(at, len(finished))}; why is in the server's messages.jsonl"
         for site, at in sorted(where.items())
     ]
+
+
+def _without(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The sites that a run was begun without, and why."""
+    without = about.get("without")
+    return sorted(without.items()) if isinstance(without, dict) else []
 
 
 def listed(at: Sequence[str], jobs: int) -> str:

@@ -149,20 +149,20 @@ def check_calibrate(
         UnseenError: Its sums may not leave the sites, or there is nothing to calibrate.
     """
     if kind is not None:
-        choice("--calibrate", kind, CALIBRATIONS)
+        choice("calibrate", kind, CALIBRATIONS)
     if times and (leave_out is not None or kind not in (None, "none")):
         raise UnseenError(
-            "--leave-out and --calibrate are for classes and numbers; this model is of times.",
+            "leave_out and calibrate are for classes and numbers; this model is of times.",
             remedy="Leave them out.",
         )
     if kind not in (None, "none") and classes is None:
         raise UnseenError(
-            f"--calibrate {kind} is for probabilities of classes; this model predicts a number.",
+            f"calibrate = {kind!r} is for probabilities of classes; this model predicts a number.",
             remedy="Leave it out; intervals need none.",
         )
     if reason and (leave_out is not None or kind not in (None, "none")):
         raise UnseenError(
-            "--calibrate and --leave-out make sums over the sites' answers leave in the clear; "
+            "calibrate and leave_out make sums over the sites' answers leave in the clear; "
             f"this study has {reason}.",
             remedy="Leave them out: probabilities are then the model's own.",
         )

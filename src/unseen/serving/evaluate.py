@@ -190,7 +190,7 @@ def evaluate(
     )  # fmt: skip
     tables = tuple(_tables(sites, answers, names, request.groups, policy, detail)) if sites else ()
     if (importances or gradients) and trained.masks:
-        raise UnseenError("--importance and --gradients are for tables; this model predicts masks.")
+        raise UnseenError("importance and gradients are for tables; this model predicts masks.")
     if gradients:
         check_gradients(trained.model.module)
     if importances and sites:

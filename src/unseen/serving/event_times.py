@@ -83,14 +83,14 @@ class Times:
         """Return the times at which survival is asked for, the ends of intervals by default."""
         if at and self.curve is None:
             raise UnseenError(
-                "--times asks for survival at given times, and Cox's model has log-risks alone.",
+                "times asks for survival at given times, and Cox's model has log-risks alone.",
                 remedy="Leave it out, or train with training.loss = 'cox(cuts=[90, 365])' (in one "
                 "process, without noise or masks) or 'hazards(intervals=10)'.",
             )
         for t in at:
             if not (math.isfinite(t) and 0 <= t <= self.ends[-1]):
                 raise UnseenError(
-                    f"--times {t:g}: the model knows {self.time} from 0 to {self.ends[-1]:.6g}."
+                    f"times = {t:g}: the model knows {self.time} from 0 to {self.ends[-1]:.6g}."
                 )
         return tuple(at) or self.ends
 

@@ -80,8 +80,8 @@ def study_of(
         study = StudySpec(**settings)
     if len(study.methods) > 1:
         raise UnseenError(
-            f"a model is trained by one method; the file has {', '.join(study.methods)}.",
-            remedy="Choose with --method.",
+            f"a model is trained by one method; the study has {', '.join(study.methods)}.",
+            remedy="Choose with --method (in Python: method=...).",
         )
     if study.tune is not None:
         raise UnseenError(
@@ -198,11 +198,11 @@ def check_decisions(
         reason: The setting that keeps a site's sums from leaving it in the clear, or "".
     """
     if prepared.masks and (leave_out is not None or calibrate not in (None, "none")):
-        what = "--calibrate and --leave-out are for answers of one class or number per example."
+        what = "calibrate and leave_out are for answers of one class or number per example."
         raise UnseenError(f"{what} This model predicts masks.", remedy="Leave them out.")
     if leave_out is not None and len(planned.tasks[0].sources) < 3:
         raise UnseenError(
-            "--leave-out needs three training sites or more: one to leave out and two to train on."
+            "leave_out needs three training sites or more: one to leave out and two to train on."
         )
     return check_calibrate(calibrate, leave_out, reason, prepared.classes, bool(prepared.times))
 

@@ -175,32 +175,32 @@ def policy_of(
             nothing of the sources that this needs.
     """
     classes, decisions, of_times = trained.classes, trained.decisions, trained.times
-    asked = {"--threshold": limit, "--abstain": abstain, "--coverage": coverage}
+    asked = {"threshold": limit, "abstain": abstain, "coverage": coverage}
     if trained.masks and (words := [name for name, value in asked.items() if value is not None]):
         what = f"{', '.join(words)}: a model of masks answers with the likeliest class per pixel."
         raise UnseenError(what, remedy="Leave it out.")
     rule, at = None, of_times.check(times) if of_times is not None else ()
     if times and of_times is None:
-        raise UnseenError("--times is for a model of times until an event, which this is not.")
+        raise UnseenError("times is for a model of times until an event, which this is not.")
     if limit is not None:
         if classes is None or len(classes) != 2:
             kind = "predicts a number" if classes is None else f"has {len(classes)} classes"
-            raise UnseenError(f"--threshold is for two classes; this model {kind}.")
+            raise UnseenError(f"threshold is for two classes; this model {kind}.")
         rule = threshold(limit, decisions.counts)
     if abstain is not None:
         if classes is None:
-            raise UnseenError("--abstain is for classes; this model predicts a number.")
+            raise UnseenError("abstain is for classes; this model predicts a number.")
         if not 0 < abstain <= 1 or math.isnan(abstain):
             raise UnseenError(
-                f"--abstain takes a probability, above 0 and up to 1; found {abstain:g}."
+                f"abstain takes a probability, above 0 and up to 1; found {abstain:g}."
             )
     if coverage is not None:
         if decisions.scores is None:
             raise UnseenError(
-                "--coverage needs predictions for sites that were left out of training, and "
+                "coverage needs predictions for sites that were left out of training, and "
                 "this model's directory keeps none.",
-                remedy="Train it again with --leave-out 5: validation splits would promise too "
-                "much.",
+                remedy="Train it again with --leave-out 5 (in Python: leave_out=5): validation "
+                "splits would promise too much.",
             )
         decisions.scores.quantile(coverage)
     return Policy(classes, rule, abstain, coverage, decisions, of_times, at)

@@ -61,5 +61,5 @@ def unlearned_classes(spec: Mapping[str, Any], evidence: Evidence | None) -> str
     return (
         f"the models that were trained without some sites had no row of {'; '.join(parts)}. "
         "Calibration, thresholds and sets follow their answers there, and make the probabilities "
-        "of all sites less sure than they need be; take --calibrate none, or do without --leave-out"
+        "of all sites less sure than they need be; take calibrate 'none', or do without leave_out"
     )

@@ -146,7 +146,7 @@ def plan(
     if (whole := ", ".join(asked)) in names and not {*asked} & {*names}:
         raise UnseenError(
             f"the target {whole!r} has a comma in its name, and was taken for {len(asked)}.",
-            remedy=f"Write it in quotes: --targets \"'{whole}'\".",
+            remedy=f"Write it in quotes: --targets \"'{whole}'\" (in Python: targets=[{whole!r}]).",
         )
     check_known("target", names, *asked)
     return tuple(task for task in tasks if only is None or task.name in only)

@@ -9,6 +9,7 @@ from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
 from unseen.spec.holdout import Groups, Task
 from unseen.spec.length import length
+from unseen.spec.one_line import Expression, Line
 from unseen.spec.search_space import Space
 from unseen.spec.wording import Settings
 
@@ -56,8 +57,8 @@ class Tune(Settings):
     space: Mapping[str, Any] = {}
     options: bool = True
     trials: Count = 12
-    criterion: str = "lodo(groups=5)"
-    metric: str | None = None
+    criterion: Expression = "lodo(groups=5)"
+    metric: Line | None = None
     sampler: Literal["tpe", "random", "grid"] = "tpe"
     rounds: Count | str | None = None
     prune: Annotated[float, Field(ge=0, lt=1)] = 0.1

@@ -22,6 +22,7 @@ from unseen.spec.default_network import (
 from unseen.spec.holdout import PLANS, TABLES, Fixed, Holdout, Name
 from unseen.spec.length import with_length
 from unseen.spec.named import put_all, settings_of
+from unseen.spec.one_line import Expression, Line
 from unseen.spec.published import table
 from unseen.spec.search_plan import Tune
 from unseen.spec.training import Count, Recipe
@@ -49,10 +50,10 @@ class Privacy(Settings):
             the data: columns are then scaled by them, and no sums leave the sites.
     """
 
-    channel: str = "clear"
+    channel: Expression = "clear"
     server: Literal["clear", "blind"] = "clear"
-    examples: str = ""
-    clients: str = ""
+    examples: Expression = ""
+    clients: Expression = ""
     metrics: Literal["plain", "none"] = "plain"
     columns: Mapping[str, tuple[float, float]] | None = None
 
@@ -155,19 +156,19 @@ class StudySpec(Settings):
         "the task of one of them",
         "training": "In Python it is a dict or an unseen.spec.study.Recipe",
     }
-    name: str = "study"
-    title: str = ""
-    dataset: str = "rotated-digits"
-    model: str | None = None
-    weights: str | None = None
+    name: Line = "study"
+    title: Line = ""
+    dataset: Expression = "rotated-digits"
+    model: Expression | None = None
+    weights: Line | None = None
     weights_bands: Literal["fresh", "mean"] | None = None
     freeze: Annotated[str, Field(pattern=r"^(none|trunk|blocks\[:[1-9][0-9]*\])$")] = Field(
         "none", description="'none', 'trunk' or 'blocks[:n]' with n from 1 on"
     )
     features: Literal["float32", "float16"] = "float32"
     views: Annotated[int, Field(ge=0)] = 0
-    train: str = "all"
-    methods: Annotated[tuple[str, ...], Field(min_length=1)] = ("fedavg",)
+    train: Expression = "all"
+    methods: Annotated[tuple[Expression, ...], Field(min_length=1)] = ("fedavg",)
     holdout: Holdout = Field(
         "leave-one-domain-out",
         description="'leave-one-domain-out', 'none', or a table of source, validation and target "
@@ -186,9 +187,9 @@ class StudySpec(Settings):
     )
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split: Literal["separate", "shared"] = "separate"
-    selection: str = "source-validation"
-    metric: str | None = None
-    reference: str | None = None
+    selection: Expression = "source-validation"
+    metric: Line | None = None
+    reference: Expression | None = None
     published: str | tuple[str, ...] | Published = Field(
         default_factory=dict,
         description="the name of a published table, a list of such names, or figures by metric, "
@@ -198,7 +199,7 @@ class StudySpec(Settings):
     groups: tuple[str, ...] = ()
     evaluate_every: Count = 1
     on_bad_reply: Literal["stop", "drop"] = "stop"
-    device: str = "cpu"
+    device: Line = "cpu"
     threads: Count = 1
     record: tuple[Literal["weights", "gram", "gaps", "drift"], ...] = ()
     save: tuple[Literal["final", "locals", "selected"], ...] = ()

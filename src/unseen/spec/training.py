@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
+from unseen.spec.one_line import Expression
 from unseen.spec.wording import Settings
 
 if TYPE_CHECKING:
@@ -49,22 +50,22 @@ class Recipe(Settings):
         ensemble: How many federations of other seeds predict together, for the same methods.
     """
 
-    optimiser: str = "sgd(lr=0.1)"
+    optimiser: Expression = "sgd(lr=0.1)"
     epochs: Count | None = None
     steps: Count | None = None
     batch_size: Count = 32
     drop_last: bool = False
-    schedule: str = "constant"
+    schedule: Expression = "constant"
     keep_optimiser: bool = False
-    loss: str = ""
+    loss: Expression = ""
     smoothing: float = 0.0
     balanced: bool = False
     oversample: bool = False
-    server: str = "add"
+    server: Expression = "add"
     buffers: Literal["average", "local", "batch", "frozen"] = "average"
-    augment: str = ""
+    augment: Expression = ""
     weights: Literal["uniform", "examples", "method"] = "uniform"
-    average: str = ""
+    average: Expression = ""
     ensemble: Count = 1
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unseen.datasets.tables.sheet import names_of
 from unseen.errors import UnseenError
 from unseen.spec.study import StudySpec
 from unseen.study.python_values import as_settings
@@ -37,7 +38,7 @@ class Study(StudySpec):
         jobs: int = 1,
         data_dir: str | Path | None = None,
         progress: bool = False,
-        track: Sequence[str] = (),
+        track: str | Sequence[str] = (),
         backend: str = "in-process",
         executor: str = "processes",
         after: AfterJob | None = None,
@@ -50,7 +51,7 @@ class Study(StudySpec):
             data_dir: Where the data set's files are (default: the environment variable
                 UNSEEN_DATA).
             progress: Whether a bar shows the jobs that are done.
-            track: `tensorboard`, `mlflow`.
+            track: `tensorboard`, `mlflow`, or both.
             backend: Where clients run, `in-process` or `flower-simulation`.
             executor: Where jobs run, `processes` or `ray`.
             after: Is called in this process with each job that ends here (its method, task and
@@ -61,8 +62,9 @@ class Study(StudySpec):
         from unseen.study.plan import prepare_study
         from unseen.study.runner import carry_out, way
 
-        check(track)
-        if track and out is None:
+        trackers = names_of(track)
+        check(trackers)
+        if trackers and out is None:
             raise UnseenError(
                 "trackers read the records on disk.", remedy="Name their folder (out)."
             )
@@ -70,7 +72,7 @@ class Study(StudySpec):
         temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
         folder = Path(temporary.name if temporary else out or "")
         planned = prepare_study(self, folder, data_dir)
-        return carry_out(planned, jobs, progress, temporary, track, work, after)
+        return carry_out(planned, jobs, progress, temporary, trackers, work, after)
 
     def search(
         self,

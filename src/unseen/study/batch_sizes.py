@@ -7,6 +7,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.client import Client, Split
+from unseen.core.global_draws import global_draws
 from unseen.errors import UnseenError
 from unseen.spec.study import StudySpec
 
@@ -32,7 +33,7 @@ def takes_one(module: torch.nn.Module, split: Split) -> bool:
     """Return whether a network trains on one example: BatchNorm of maps has many numbers of it."""
     network, (x, _) = copy.deepcopy(module).train(), split.batch(slice(0, 1))
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), global_draws():
             network(x.to(next(network.parameters(), x).device))
     except ValueError:  # torch: more than one value per channel
         return False

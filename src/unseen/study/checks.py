@@ -9,9 +9,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from unseen.core import MASKS, ONE_LABEL, Backend, Method
 from unseen.core.client import Client, Stored
 from unseen.datasets.dataset import DataSet
-from unseen.engine.inprocess import InProcess
+from unseen.engine.inprocess import InProcess, locals_of
 from unseen.errors import UnseenError
 from unseen.expression import parse
+from unseen.local.train import reads_validation
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
@@ -149,6 +150,13 @@ def check_completed(method: Method, study: StudySpec, sites: int) -> None:
     kind = channel.read(study.privacy.channel, study.privacy.server)
     channel.check(kind, method)
     channel.check_sums(kind, method, sites)
+    reads = any(map(reads_validation, locals_of(method)))
+    if study.privacy.metrics == "none" and reads:
+        raise UnseenError(
+            f"{method.name} sends figures of the rows that are held back for validation, and "
+            "privacy.metrics = 'none' keeps these at the clients.",
+            remedy="Take another method, on='train' of ga, or privacy.metrics = 'plain'.",
+        )
 
 
 def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend, Method]:
@@ -187,8 +195,9 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task, steps: bool 
                 f"batch_size = {batch} is larger than the {n} training examples of {where}.",
                 remedy=f"Set training.batch_size to {n} or less, or training.drop_last = false.",
             )
-        for split in ("train", "validation"):
-            _check_finite(client.split(split).x, where)
+        for split in (client.train, client.validation):
+            if split is not None:
+                _check_finite(split.x, where)
     for name, client in (prepared.validators | prepared.targets).items():
         _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
 

@@ -1,10 +1,10 @@
 """What deserves a warning about clients that can train all the same, said once for all of them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from unseen.core.client import Client
-from unseen.datasets.tables.encoding import Schema, unknown
+from unseen.datasets.tables.encoding import Schema, unknown, unscaled
 from unseen.spec.study import StudySpec
 from unseen.study.prepare import Prepared
 
@@ -76,17 +76,61 @@ def of_empty(columns: Mapping[str, Sequence[str]]) -> list[str]:
         >>> of_empty({"north": ["lactate"], "south": []})[0].partition(":")[0]
         "no training site has a value of 'lactate' (task 'north')"
     """
+    return [
+        f"no training site has a value of {' and '.join(map(repr, names))} ({tasks}): it says "
+        "nothing but that a cell is missing, as all are in training, so that the values of another "
+        "site shift the answers without a reason; leave it out, of a table by "
+        f"drop={[*names]!r}"
+        for names, tasks in _by_columns(columns)
+    ]
+
+
+def unscaled_columns(prepared: Prepared, schema: Schema | None) -> tuple[str, ...]:
+    """Return the columns of a table that count as constant at a task's training clients."""
+    if schema is None or prepared.statistics is None:
+        return ()
+    return unscaled(schema, prepared.statistics)
+
+
+def of_unscaled(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence on the columns that count as constant in training.
+
+    Args:
+        columns: Task -> such columns.
+
+    Example:
+        >>> of_unscaled({"north": ["opened"], "south": []})[0].partition(":")[0]
+        "'opened' counts as constant (task 'north')"
+    """
+    return [
+        f"{text_of_unscaled(names, f' ({tasks})')}, of a table by drop={[*names]!r}"
+        for names, tasks in _by_columns(columns)
+    ]
+
+
+def text_of_unscaled(names: Collection[str], where: str = "") -> str:
+    """Return what is to be said of columns that count as constant, whether they are or not.
+
+    Args:
+        names: The columns.
+        where: In which tasks, if there are several.
+    """
+    return (
+        f"{' and '.join(map(repr, names))} {'counts' if len(names) == 1 else 'count'} as constant"
+        f"{where}: values in training are equal, or deviate by less than a three-millionth of "
+        "their size, and are not scaled, so that a network may diverge; subtract an offset first, "
+        "as in seconds since a start, or leave out what is constant"
+    )
+
+
+def _by_columns(columns: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield columns, and the tasks of which they are all, in words."""
     tasks: dict[tuple[str, ...], dict[str, str]] = {}
     for task, names in columns.items():
         if names:
             tasks.setdefault(tuple(names), {})[task] = ""
-    return [
-        f"no training site has a value of {' and '.join(map(repr, names))} "
-        f"({'task' if len(own) == 1 else 'tasks'} {_listed(own)}): it says nothing but that a cell "
-        "is missing, as all are in training, so that the values of another site shift the answers "
-        f"without a reason; leave it out, of a table by drop={[*names]!r}"
-        for names, own in tasks.items()
-    ]
+    for names, own in tasks.items():
+        yield names, f"{'task' if len(own) == 1 else 'tasks'} {_listed(own)}"
 
 
 def sentences(doubts: Iterable[Doubt]) -> list[str]:

@@ -17,7 +17,6 @@ from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import NO_STEPS, unstackable
 from unseen.errors import UnseenError, check_known, nearest, noting
 from unseen.expression import parse
-from unseen.methods.unfit import unfit
 from unseen.metrics.evaluation import (
     METRICS,
     check_ordered,
@@ -29,26 +28,28 @@ from unseen.spec import user_code
 from unseen.spec.holdout import Task, plan
 from unseen.spec.search_plan import Tune
 from unseen.spec.study import StudySpec, recorded
-from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import (
     check_clients,
-    check_completed,
     check_events,
     check_in_process,
     check_masks,
     check_model,
     check_private,
-    lacks,
 )
-from unseen.study.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
+from unseen.study.doubts import (
+    Doubt,
+    doubts_of,
+    empty_columns,
+    of_empty,
+    of_unscaled,
+    sentences,
+    unscaled_columns,
+)
 from unseen.study.frozen import featured
 from unseen.study.label_kinds import chosen_metrics
+from unseen.study.method_checks import check_method
 from unseen.study.prepare import check_sizes, prepare
 from unseen.study.runtime import (
-    adapted,
-    as_model,
-    blueprint,
-    completed,
     composed,
     first_model,
     first_network_and_report,
@@ -208,7 +209,7 @@ def check_tasks(
     study, seed = setting.study, setting.study.seed_list[0]
     count, warnings, refused = study.participation, list[str](), dict[str, str]()
     doubts: list[Doubt] = []
-    empty = dict[str, tuple[str, ...]]()
+    empty, flat = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()
     steps = not all(method.fits for method in methods.values())
     for task in tasks:
         prepared = prepare(data, task, study, seed)
@@ -226,26 +227,15 @@ def check_tasks(
         check_clients(prepared, study, task, steps)
         doubts += doubts_of(prepared, study, data.classes or (), steps)
         empty[task.name] = empty_columns(prepared, data.schema)
+        flat[task.name] = unscaled_columns(prepared, data.schema)
         if prepared.times:
             check_events(prepared, task)
         warnings += check_private(study, data, network, prepared.sources)
         for name, method in methods.items():
-            roster = method.gather(prepared.sources) if method.gather else prepared.sources
-            if not method.fits:
-                check_batches(network, roster, study)
-            if lacking := lacks(method, network, prepared):
-                refused[name] = lacking
-                continue
-            if prepared.times and (reason := unfit(name, study.training.build("times"))):
+            if reason := check_method(setting, prepared, method, network, seed):
                 refused[name] = reason
-                continue
-            if method.adapt is not None or method.sized is not None:
-                plan = blueprint(setting, prepared, seed, len(roster))
-                trained = adapted(method, plan)
-                check_model(trained, prepared, study)
-                method = completed(method, as_model(trained, study, prepared.shape, "cpu"), plan)
-            check_completed(method, study, len(roster))
-    return tuple(dict.fromkeys([*sentences(doubts), *of_empty(empty), *warnings])), refused
+    doubtful = [*sentences(doubts), *of_empty(empty), *of_unscaled(flat), *warnings]
+    return tuple(dict.fromkeys(doubtful)), refused
 
 
 def check_search(

@@ -141,9 +141,7 @@ def prepare(
     if times and sources:
         prior = prior_of_times(sources, times)
     if study.training.oversample:
-        for name, client in sources.items():
-            split = oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
-            sources[name] = replace(client, train=split)
+        sources = evened(sources, seed)
     first = next(iter((sources | validators | targets).values()))
     shape = tuple((first.train or first.split("validation")).x.shape[1:])
     groups = sources, validators, targets
@@ -251,6 +249,15 @@ def summed(totals: Totals, sources: Mapping[str, Client]) -> Tensor:
     first = start(method, nothing, roster, seed=0)
     state, _ = play(method, first, InProcess(nothing, sources), roster, rounds=1)
     return state.inbox["statistics"]
+
+
+def evened(sources: Mapping[str, Client], seed: int) -> dict[str, Client]:
+    """Return the clients with examples of rare classes repeated until all are as many."""
+    splits = {
+        name: oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
+        for name, client in sources.items()
+    }
+    return {name: replace(client, train=splits[name]) for name, client in sources.items()}
 
 
 def no_sums(schema: Schema | None) -> Tensor | None:

@@ -82,7 +82,7 @@ class Runtime:
         roster = method.gather(prepared.sources) if method.gather else prepared.sources
         plan = blueprint(setting, prepared, seed, clients or len(roster), network)
         model = as_model(adapted(method, plan), study, prepared.shape, device)
-        method = completed(method, model, plan)
+        method = method.completed(model, plan)
         check_completed(method, study, plan.clients)
         if evaluates:
             method = evaluated(method, prepared, setting, data)
@@ -261,11 +261,6 @@ def as_model(
 def adapted(method: Method, blueprint: Blueprint) -> nn.Module:
     """Return the network as the method trains it."""
     return method.adapt(blueprint) if method.adapt is not None else blueprint.network
-
-
-def completed(method: Method, model: Model, blueprint: Blueprint) -> Method:
-    """Return the method as it is for this network."""
-    return method.sized(method, model, blueprint) if method.sized is not None else method
 
 
 def has_layer(network: nn.Module, kind: type[nn.Module]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from unseen.datasets import load
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.label_faults import check_several
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.models.pretrained import PRETRAINED
@@ -112,7 +113,9 @@ def keep(setting: Setting, data: DataSet) -> None:
 def read(expression: str, data_dir: Path | None) -> DataSet:
     """Read the data set of an expression."""
     (call,) = parse(expression)
-    return load(call.name, data_dir, **call.arguments)
+    data = load(call.name, data_dir, **call.arguments)
+    check_several(data.name, data.classes)
+    return data
 
 
 def initial_weights(study: StudySpec, model: str, directory: Path | None) -> Source | None:

@@ -1,5 +1,6 @@
 """What a study may ask for beyond metrics: inner products of updates, gaps, models on disk."""
 
+import json
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,10 +178,25 @@ def tensors_of(model: Model, vector: Tensor, buffers: Tensor) -> dict[str, Tenso
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
-    """Write named tensors as safetensors, in one step."""
+    """Write named tensors as safetensors, in one step, and in every process the same bytes."""
     from safetensors.torch import save
 
-    write_atomically(path, save(dict(tensors), dict(notes)))
+    write_atomically(path, in_order(save(dict(tensors), dict(notes))))
+
+
+def in_order(content: bytes) -> bytes:
+    """Return a safetensors file with its notes sorted, of which it writes each time another order.
+
+    Note:
+        Places of tensors are counted from the end of the header, whose length is a multiple of 8.
+    """
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    if "__metadata__" in header:
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 class Reading(UserDict[str, Tensor]):

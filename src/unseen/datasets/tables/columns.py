@@ -12,7 +12,7 @@ from unseen.datasets.tables.dialect import OtherEncoding
 from unseen.datasets.tables.hashing import looks_like_text
 from unseen.datasets.tables.hashing import words as count_words
 from unseen.datasets.tables.identifiers import MANY, WORDS, identifier, suspects, unit, words
-from unseen.datasets.tables.remarks import constant, dates, many_levels, measured_in
+from unseen.datasets.tables.remarks import constant, dates, drowns, many_levels, measured_in
 from unseen.datasets.tables.sheet import Sheet, coded, read
 
 #: Sites up to which each is named; beyond, the range over all is said.
@@ -180,6 +180,8 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
         return f"{suspect}: {'text' if looks_like_text(sheet, name) else 'drop'}=[{name!r}]?"
     if constant(sheet, name):
         return f"the same in every row: drop=[{name!r}]?"
+    if kind == "numeric" and drowns(sheet, name):
+        return "counts as constant: subtract an offset, such as a start"
     if kind == "categorical" and many_levels(sheet, name):
         return f"many rare values, listed in models: drop=[{name!r}], or text?"
     if kind == "numeric" and any(CODE.fullmatch(cell) for cell in sheet.present(name)):

@@ -116,8 +116,9 @@ class Schema:
             The variance is later Σ x²/n − (Σ x/n)². In float64 its relative error is about
             1e-16 (mean / standard deviation)²: harmless for years (1e-10) and for seconds since
             1970 within a month (1e-10), useless where the offset is millions of times the spread;
-            such a column counts as constant (`FLAT`). Subtract a fixed offset from it beforehand.
-            For an approximate sum of relative error e, replace 1e-16 by e.
+            such a column counts as constant (`FLAT`), and `unscaled` names it. Subtract a fixed
+            offset from it beforehand. For an approximate sum of relative error e, replace 1e-16 by
+            e.
         """
         self.check(x)
         numbers = x[:, self.numeric].double()
@@ -204,10 +205,9 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
     """
     schema.check(x)
     numeric, indicators = _split(schema, statistics)
-    counts, gaps, total, squares = numeric
-    mean, mean_square = total / counts, squares / counts  # NaN where nothing is known
-    variance = mean_square - mean.square()
-    scale = torch.where(variance <= FLAT * mean_square, 1, variance.clamp(min=0).sqrt())
+    counts, gaps = numeric[:2]
+    mean, variance, flat = _moments(numeric)
+    scale = torch.where(flat, 1, variance.clamp(min=0).sqrt())
     numbers = x[:, schema.numeric].double()
     missing = numbers.isnan()
     parts = [((numbers - mean) / scale).masked_fill(missing | ~_occurs(counts), 0)]
@@ -263,6 +263,32 @@ def unknown(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
     names = zip(schema.categorical, counts, strict=True)
     empty += [j for (j, _), count in names if not bool(_occurs(count[:-1]).any())]
     return tuple(schema.columns[j] for j in sorted(empty))
+
+
+def unscaled(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
+    """Return the numeric columns that count as constant: their sums cannot show what they spread.
+
+    Not among them is what sums do show: a column of zeros, or of one known value.
+
+    Example:
+        >>> schema = Schema(("opened", "age"))
+        >>> x = torch.tensor([[1.7e9, 40], [1.7e9 + 200, 50]], dtype=torch.float64)
+        >>> unscaled(schema, schema.sums(x))
+        ('opened',)
+    """
+    numeric, _ = _split(schema, statistics)
+    counts, _, _, squares = numeric
+    flat = _moments(numeric)[2] & (counts > 1.5) & (squares > 0)
+    pairs = zip(schema.numeric, flat.tolist(), strict=True)
+    return tuple(schema.columns[j] for j, counts_as_constant in pairs if counts_as_constant)
+
+
+def _moments(numeric: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean and variance [M], NaN where nothing is known, and which columns are constant."""
+    counts, _, total, squares = numeric
+    mean, mean_square = total / counts, squares / counts
+    variance = mean_square - mean.square()
+    return mean, variance, variance <= FLAT * mean_square
 
 
 def _split(schema: Schema, statistics: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -107,6 +107,11 @@ def as_frame(sheet: Sheet, path: Path) -> Sheet:
 def _check_shape(frame: Any) -> None:
     if not len(frame):
         raise UnseenError(f"{NAME} has no rows.")
+    if "" in frame.columns:
+        raise UnseenError(
+            f"{NAME} has no name for column {[*frame.columns].index('')} (counted from 0).",
+            remedy="Name it, as by rename(columns={'': NAME}), or drop it.",
+        )
     if twice := sorted({*frame.columns[frame.columns.duplicated()]}):
         raise UnseenError(
             f"{NAME} has more than one column called {twice[0]!r}:",
@@ -143,7 +148,9 @@ def _categorical(
         check_identifiers(sheet, [name for name in words if name not in named])
 
     def words_alone(name: str) -> bool:
-        return all(sheet.number(cell) is None for cell in {*sheet.present(name)})
+        return not _are_flags(frame[name]) and all(
+            sheet.number(cell) is None for cell in {*sheet.present(name)}
+        )
 
     kind = pandas.CategoricalDtype
     own = [name for name in words if isinstance(frame[name].dtype, kind) or words_alone(name)]
@@ -182,12 +189,18 @@ def csv_of(frame: Any, missing: str = "") -> bytes:
 
 
 def _flags_as_numbers(column: Any) -> Any:
-    kind = column.dtype.kind
-    if kind == "b":
-        return column.astype("boolean").astype("Int8")
-    if kind != "O":
+    if _are_flags(column):  # whole numbers, although a gap would make 1.0 of 1
+        return column.astype(object).astype("boolean").astype("Int8")
+    if column.dtype.kind != "O":
         return column
     return column.map(lambda cell: int(cell) if isinstance(cell, bool | np.bool_) else cell)
+
+
+def _are_flags(column: Any) -> bool:
+    if column.dtype.kind != "O":
+        return bool(column.dtype.kind == "b")
+    present = column.dropna()
+    return len(present) > 0 and all(isinstance(cell, bool | np.bool_) for cell in present)
 
 
 def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str, str | None]:

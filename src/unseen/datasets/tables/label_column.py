@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unseen.datasets.tables.dialect import almost, number
 from unseen.datasets.tables.identifiers import MANY, spelling_remedy
-from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded, identity
+from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded, codes_of, identity
 from unseen.errors import UnseenError, nearest
 
 
@@ -66,14 +66,15 @@ def positive_last(classes: Sequence[str], positive: str | None) -> tuple[str, ..
     """
     if positive is None:
         return tuple(classes)
-    return tuple(sorted(classes, key=lambda name: identity(name) == identity(positive)))
+    code = codes_of(classes).get(identity(positive))
+    return tuple(sorted(classes, key=lambda name: classes.index(name) == code))
 
 
 def check_positive(classes: Sequence[str], positive: str | None) -> None:
     """Refuse a positive class that is not one of two."""
     if positive is None:
         return
-    if identity(positive) not in map(identity, classes):
+    if identity(positive) not in codes_of(classes):
         raise nearest("class (for positive)", positive, classes)
     if len(classes) != 2:
         raise UnseenError(

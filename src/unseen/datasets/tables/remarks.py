@@ -1,9 +1,13 @@
 """What deserves a remark in columns that a study takes: names of people, dates, constants."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import torch
+
+from unseen.datasets.tables.encoding import Schema, unscaled
 from unseen.datasets.tables.sheet import Sheet, coded, identity
 
 #: A categorical column of more values than this, half of which or more have fewer rows than that.
@@ -62,6 +66,15 @@ def many_levels(sheet: Sheet, name: str) -> str | None:
 def constant(sheet: Sheet, name: str) -> bool:
     """Return whether all rows have the same value."""
     return len(coded(sheet.plain(name))[0]) == 1 and None not in sheet.columns[name]
+
+
+def drowns(sheet: Sheet, name: str) -> bool:
+    """Return whether a column's numbers differ, but too little beside their size to be scaled."""
+    numbers = [float(cell) for cell in sheet.plain(name) if cell is not None]
+    if len({*numbers}) < 2 or not all(map(math.isfinite, numbers)):
+        return False
+    schema = Schema((name,))
+    return bool(unscaled(schema, schema.sums(torch.tensor(numbers, dtype=torch.float64)[:, None])))
 
 
 def respelled(cells: Sequence[str], what: str) -> list[str]:

@@ -15,6 +15,7 @@ from unseen.engine.messages import Value
 from unseen.errors import BadReply
 from unseen.exact.thresholds import EDGES
 from unseen.federation.flower.terms import FAILED, PROTOCOL, REFUSED, RULE, Facts, Refused
+from unseen.spec.visible import visible
 from unseen.spec.wording import short
 from unseen.version import __version__
 
@@ -86,7 +87,7 @@ def text_in(answer: Mapping[str, Value], key: str) -> str:
 
 def reason_in(answer: Mapping[str, Value]) -> str:
     """Return why a site gave no answer; nothing where it gave one."""
-    reason = text_in(answer, REFUSED) or text_in(answer, FAILED)
+    reason = visible(text_in(answer, REFUSED) or text_in(answer, FAILED))
     if reason or not {REFUSED, FAILED} & answer.keys():
         return reason
     return "it refused without words that can be read"
@@ -94,7 +95,7 @@ def reason_in(answer: Mapping[str, Value]) -> str:
 
 def ruled(reason: str, answer: Mapping[str, Value]) -> str:
     """Return why a site refused, with the rule that it named."""
-    rule = text_in(answer, RULE)
+    rule = visible(text_in(answer, RULE))
     return f"refused by its rule {rule}: {reason}" if rule else reason
 
 

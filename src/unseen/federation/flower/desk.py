@@ -13,6 +13,7 @@ from unseen.core import Exchange, Model, Turn
 from unseen.core.parts import innermost
 from unseen.datasets.dataset import DataSet
 from unseen.engine import client_memories
+from unseen.engine.inprocess import single
 from unseen.engine.messages import Parcel, to_turn
 from unseen.errors import UnseenError
 from unseen.federation.flower import terms
@@ -21,7 +22,7 @@ from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.policy.proposals import Proposal
 from unseen.federation.policy.site_ledger import digest_of_parcel
 from unseen.federation.policy.study_rules import columns_of
-from unseen.local.train import Train
+from unseen.local.train import Train, reads_validation
 from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
 from unseen.models.weight_files import Source
@@ -221,6 +222,12 @@ class Desk:
             raise Refused(f"asked for exchange {self.turn.exchange!r} of {method.name}; {here}.")
         return exchanges[self.turn.exchange]
 
+    @property
+    def reads_validation(self) -> bool:
+        """Whether what trains here says something of the rows that are held back, too."""
+        local = self.exchange.local
+        return bool(self.exchange.slots) and any(map(reads_validation, single(local)))
+
     @cached_property
     def model(self) -> Model:
         model = self.runtime.model
@@ -279,8 +286,10 @@ def counts_of(desk: Desk) -> tuple[int, int | None, int]:
         return train, None, train
     if desk.kind in (terms.MEASURE, terms.KEEP) or not desk.exchange.slots:
         return train, None, len(client.split("validation"))
-    local = innermost(desk.exchange.local)
+    local, behind = innermost(desk.exchange.local), train
+    if desk.reads_validation:
+        behind = min(train, len(client.split("validation")))
     if not isinstance(local, Train):
-        return train, None, train
+        return train, None, behind
     steps = steps_of(train, local.training) if train else 0
-    return train, steps, min(train, steps * local.training.batch_size)
+    return train, steps, min(behind, steps * local.training.batch_size)

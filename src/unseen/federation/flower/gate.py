@@ -177,7 +177,10 @@ def _rounds(desk: Desk) -> Iterator[str]:
 
 
 def _evaluate(desk: Desk) -> Iterator[str]:
-    if desk.kind == terms.MEASURE or not desk.exchange.slots:
+    if desk.kind not in (terms.MEASURE, terms.KEEP) and desk.reads_validation:
+        if "validation" not in desk.site.policy.evaluate:
+            yield f"{desk.method} sends figures of its held-back rows, and these do not leave"
+    elif desk.kind == terms.MEASURE or not desk.exchange.slots:
         # Of a validation domain, which trains nothing, all rows are measured.
         role = "validation" if desk.head["role"] == "source" else "target"
         if role not in desk.site.policy.evaluate:

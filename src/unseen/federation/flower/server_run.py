@@ -42,6 +42,7 @@ from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_measured
+from unseen.study.doubts import of_unscaled, unscaled_columns
 from unseen.study.job import Running, versions
 from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import Prepared, statistics
@@ -71,6 +72,9 @@ class Status:
         if any(self.newest.get(key) != value for key, value in news.items()):
             if news.get("waiting"):
                 LOG.info("waiting %s", news["waiting"])
+            for note in news.get("remarks", ()):
+                if note not in self.newest.get("remarks", ()):
+                    LOG.warning("of the data: %s", note)
             self.newest |= news
             write_atomically(self.path, json.dumps(self.newest, indent=1).encode())
 
@@ -120,7 +124,10 @@ class Session:
         if totals is not None:
             sums = totals.of_ranges(columns) if columns is not None else _sums(sites, totals, task)
             sites = replace(sites, statistics=sums)
-        return sites, placeholders(task, terms, sites.statistics, setting)
+        prepared = placeholders(task, terms, sites.statistics, setting)
+        flat = of_unscaled({task.name: unscaled_columns(prepared, terms.schema)})
+        self.link.tell(remarks=[*self.planned.data.notes, *flat])
+        return sites, prepared
 
     def trial(self, setting: Setting) -> dict[str, Any]:
         """Return what messages say of a setting that is not the study's own."""
@@ -246,16 +253,20 @@ def opened(
         grid, limits, {**hello, "head": json.dumps(head)}, status.tell, account=Account(out)
     )
     earlier = _earlier_run(out)
+    without: dict[str, str] = {}
     if earlier is not None:
         # The sites that began go on; one that does not come back in a while is not waited for.
         link.facts = dict(earlier[1])
         link.agreed = {name: facts.digest for name, facts in earlier[1].items()}
+        without = _without(out)
+        link.lacking = dict(without)
         link.gather(sorted(earlier[1]), limits.patience, alone=REJOIN)
         run, facts = earlier
     else:
         names, needed = sites or limits.sites or named(study), required(study)
         run = secrets.token_hex(8)
         facts = dict(sorted(link.gather(names, limits.patience, needed=needed).items()))
+        without = dict(link.lacking)
     link.agreed = {name: facts[name].digest for name in facts}
     link.stated = stated(study, facts)
     terms = Terms.agree(list(facts.values()))
@@ -268,12 +279,10 @@ def opened(
         head["weights"] = str(planned.setting.weights or "")
     planned.check_code()
     if earlier is None:
-        _begin(out, run, facts)
-    for note in planned.data.notes:
-        LOG.warning("of the data: %s", note)
+        _begin(out, run, facts, without)
     status.tell(remarks=list(planned.data.notes))
     versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
-    study_file.write(out, planned.content(), sites=versions)
+    study_file.write(out, planned.content(), sites=versions, without=without)
     return Session(planned, terms, link, head, out, study, facts)
 
 
@@ -312,11 +321,17 @@ def _sums(sites: Sites, totals: Totals, task: Task) -> Tensor:
     return sums
 
 
-def _begin(out: Path, run: str, facts: Mapping[str, Facts]) -> None:
-    """Write down a run and what its sites told, once it can be played and before it is."""
-    content = {"run": run, "facts": {name: asdict(fact) for name, fact in facts.items()}}
+def _begin(out: Path, run: str, facts: Mapping[str, Facts], without: Mapping[str, str]) -> None:
+    """Write down a run, what its sites told, and who is none of them, before it is played."""
+    every = {name: asdict(fact) for name, fact in facts.items()}
+    content = {"run": run, "facts": every, "without": without}
     write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
     LOG.info("%s agreed with %s", ", ".join(facts), versions())
+
+
+def _without(out: Path) -> dict[str, str]:
+    """The sites that the run here was begun without, and why."""
+    return dict(json.loads((out / TERMS).read_bytes()).get("without", {}))
 
 
 def _earlier_run(out: Path) -> tuple[str, dict[str, Facts]] | None:

@@ -25,6 +25,7 @@ from unseen.federation.flower.terms import Refused
 from unseen.federation.kits.closed import closed
 from unseen.federation.kits.kit import ACCOUNT, START
 from unseen.federation.policy.proposals import check_table
+from unseen.federation.policy.rare_values import without_rare
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.spec.study import StudySpec
 from unseen.study.setting import digest_of
@@ -123,7 +124,8 @@ def load(site: Site, study: StudySpec) -> DataSet:
     if not domains:
         raise nearest(f"domain of {study.dataset} (the site's name)", site.name, data.names)
     stand_in = data.stand_in or marker([site.data]) is not None
-    return replace(data, domains=tuple(domains), stand_in=stand_in)
+    own = replace(data, domains=tuple(domains), stand_in=stand_in)
+    return without_rare(own, site.policy.least.rows_per_value)
 
 
 def _heart(site: Site, call: Call) -> DataSet:
@@ -159,9 +161,21 @@ def _file(site: Site, path: str, suffixes: tuple[str, ...]) -> Path:
     allowed = list(site.policy.files or names)
     if len(allowed) != 1 and not (site.policy.files and path in allowed):
         LOG.warning("the data of %s hold %s", site.name, ", ".join(names) or "no table")
-        what = f"the data of {site.name!r} are a folder, and not one of its tables is the one"
-        raise Refused(what, "files", 'The site names it: files = ["..."] in its site.toml.')
+        raise _no_table(site, path, suffixes, several=bool(allowed))
     return _inside(site, site.data / (path if path in allowed else allowed[0]))
+
+
+def _no_table(site: Site, path: str, suffixes: tuple[str, ...], several: bool) -> Refused:
+    """The refusal of a folder in which nothing says which table is meant, without its names."""
+    what = f"the data of {site.name!r} are a folder"
+    if not several:
+        remedy = "The site puts its table there, or joins with --data FILE."
+        return Refused(f"{what} without a table ({', '.join(suffixes)}).", "files", remedy)
+    if site.policy.files:
+        what += f", and the study asks for {path!r}, which `files` in site.toml does not list."
+        return Refused(what, "files", "The study names one that the site lists.")
+    what += " of several tables, and its site.toml does not say which is meant."
+    return Refused(what, "files", 'The site names it: files = ["..."] in site.toml.')
 
 
 def _inside(site: Site, file: Path) -> Path:
@@ -197,9 +211,18 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
         columns = {key: [cells[i] for i in rows] for key, cells in columns.items()}
         sheet = replace(sheet, lines=[sheet.lines[i] for i in rows])
     columns = {key: cells for key, cells in columns.items() if key not in options["drop"]}
+    _check_names(replace(sheet, columns=columns), options)
     columns[SITE] = [site.name] * len(sheet.lines)
     reading = {**options, "domain": SITE, "drop": ()}
     return replace(assemble(replace(sheet, columns=columns), **reading), name=name)
+
+
+def _check_names(sheet: Sheet, options: Mapping[str, Any]) -> None:
+    """Refuse unknown columns before the sheet has `SITE`, which is no column of the file."""
+    single = [options[role] for role in ("label", "event", "unit") if options.get(role)]
+    several = [name for role in ("groups", "text") for name in options.get(role) or ()]
+    for name in (*single, *several):
+        sheet.column(name)
 
 
 def _allowed(site: Site, sheet: Sheet, options: Mapping[str, Any]) -> dict[str, Any]:

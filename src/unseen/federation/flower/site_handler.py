@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch import nn
 
-from unseen.core import Inbox, Model, Reply
+from unseen.core import Exchange, Inbox, Model, Reply
 from unseen.core.atomic import write_atomically
 from unseen.core.replies import NOT_FINITE, finite
 from unseen.engine import client_memories
@@ -29,6 +29,7 @@ from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
 from unseen.federation.kits.closed import closed
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.small_groups import without_few
+from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channelled, kinds, wire
 from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import check_noised
@@ -83,12 +84,21 @@ def exchange(desk: Desk) -> dict[str, Value]:
     check_inbox(inbox, model)
     memories = client_memories.load(desk.folder)
     received = inbox if desk.side is None else receive(desk, desk.side, inbox)
-    backend = InProcess(model, {name: desk.prepared.everyone[name]}, memories)
-    (reply,) = backend.map(desk.exchange, received, [name], desk.turn)
+    client, least = desk.prepared.everyone[name], desk.site.policy.least.examples
+    backend = InProcess(model, {name: client}, memories)
+    (reply,) = backend.map(sparing(desk.exchange, least), received, [name], desk.turn)
     client_memories.save(desk.folder, memories)
     desk.rows = wire.digest_of(reply.rows).hex()
-    reply = without_few(reply, desk.site.policy.least.examples)
+    codes = {} if desk.exchange.slots else client.split("validation").meta
+    reply = without_few(reply, codes, least)
     return from_reply(reply) if desk.side is None else leave(desk, desk.side, reply, received)
+
+
+def sparing(exchange: Exchange, least: int) -> Exchange:
+    """Return the exchange; one that evaluates gives no share of fewer rows of a class."""
+    if not isinstance(exchange.local, Evaluate):
+        return exchange
+    return replace(exchange, local=replace(exchange.local, least=least))
 
 
 def check_inbox(inbox: Inbox, model: Model) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from unseen.engine.messages import Parcel, Value, pack, size, unpack, weight
+from unseen.engine.messages import Parcel, Value, pack, size
 from unseen.errors import UnseenError
 from unseen.federation.flower.answers import (
     Judge,
@@ -18,8 +18,9 @@ from unseen.federation.flower.answers import (
     reasons,
     text_in,
 )
-from unseen.federation.flower.pulls import LARGER, Pulls
-from unseen.federation.flower.question import ATTEMPTS, SLACK, Arrival, Node, Question
+from unseen.federation.flower.pulls import Pulls
+from unseen.federation.flower.question import ATTEMPTS, SLACK, Node, Question, arrivals
+from unseen.federation.flower.roll_call import RollCall
 from unseen.federation.flower.terms import ENTRY, FAILED, PROTOCOL, Facts, Refused
 from unseen.spec.study import Federation
 
@@ -56,6 +57,9 @@ class Link:
         hellos: Message -> the node that was asked who it is.
         facts: What each site says of its data.
         refused: Site -> why it cannot take part.
+        final: Node that cannot, whatever is awaited -> the site whose key it has, or that it says
+            it is.
+        lacking: Site that a run began without -> why.
         keyed: Node that is online -> the name that its key is registered for.
         last_look: When the sites were looked for last.
         undecided: Node that has not approved the study -> when it is asked again.
@@ -74,6 +78,8 @@ class Link:
     hellos: dict[str, Node] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)
     refused: dict[str, Refused] = field(default_factory=dict)
+    final: dict[Node, str] = field(default_factory=dict)
+    lacking: dict[str, str] = field(default_factory=dict)
     keyed: dict[Node, str] = field(default_factory=dict)
     last_look: float = -1e9
     undecided: dict[Node, float] = field(default_factory=dict)
@@ -104,7 +110,7 @@ class Link:
                 self.hellos[id] = node
             if set(self.sites()) != before:
                 self.tell(connected=sorted(self.sites()))
-        for got in self._pull({id: (FACTS, n) for id, n in self.hellos.items()}):
+        for got in arrivals(self.pulls, {id: (FACTS, n) for id, n in self.hellos.items()}):
             if got.id not in self.hellos:
                 continue
             node = self.hellos.pop(got.id)
@@ -125,22 +131,42 @@ class Link:
                 # Never by the name alone that it gives itself: it may be another one's.
                 self.nodes[node] = f"(node {node[0]}, which says it is {site})"
                 name = self.keyed.get(node) or self.nodes[node]
-                self.refused[name] = error
+                self.refused[name], self.final[node] = error, self.keyed.get(node) or site
                 LOG.warning("%s cannot take part: %s", name, error)
-                self.tell(error=str(error))
+                self._tell_without()
             else:
-                self.nodes.pop(node, None)
-                self.nodes[node] = facts.site  # the newest stands last
-                self.refused.pop(facts.site, None)
-                self.facts[facts.site] = facts
-                LOG.info("site %s is here (%s)", facts.site, facts.role)
-                self.tell(connected=sorted(self.sites()))
+                self._let_in(node, facts)
+
+    def _let_in(self, node: Node, facts: Facts) -> None:
+        """Count a site among those that take part, whatever it said before it was started again."""
+        earlier = [
+            n for n, site in self.final.items() if site == facts.site and n not in self.keyed
+        ]
+        for before in earlier:
+            del self.final[before]
+            self.refused.pop(self.nodes.get(before, ""), None)
+        self.nodes.pop(node, None)
+        self.nodes[node] = facts.site  # the newest stands last
+        self.refused.pop(facts.site, None)
+        if facts.site in self.agreed:
+            self.lacking.pop(facts.site, None)
+        self.facts[facts.site] = facts
+        LOG.info("site %s is here (%s)", facts.site, facts.role)
+        self.tell(connected=sorted(self.sites()))
+        self._tell_without()
+
+    def _tell_without(self) -> None:
+        """Tell who takes no part, and why."""
+        final = {name: str(why) for name, why in self.refused.items() if why.rule != "approval"}
+        self.tell(without=reasons({**self.lacking, **final}).removeprefix("; "))
 
     def gather(
         self, expected: Sequence[str], patience: float, alone: float = float("inf"),
         needed: Sequence[str] = (),
     ) -> dict[str, Facts]:  # fmt: skip
         """Wait for the wanted sites, or where none is named for whichever sites connect.
+
+        Who is not there at the end is in `lacking`.
 
         Args:
             expected: Names of the sites to wait for.
@@ -150,49 +176,63 @@ class Link:
 
         Raises:
             Waiting: Fewer than the minimum are connected at the end of the patience, or one that is
-                needed is not.
+                needed is not; or every site has answered so that waiting does not help.
         """
-        awaited = sorted({*expected, *needed})
-        minimum, count = self.limits.minimum, -1
+        call = RollCall(expected, needed, self.limits.minimum)
+        before: tuple[int, ...] = ()
         start = changed = time.monotonic()
         while True:
             self.look()
             here = [name for name in self.sites() if name in self.facts]
+            refusing = [site for node, site in self.final.items() if node in self.keyed]
             now = time.monotonic()
-            if len(here) != count:
-                count, changed = len(here), now
-            missing = [name for name in awaited if name not in here]
-            quiet = bool(expected) or (count >= minimum and now - changed > QUIET)
-            complete = not missing and quiet
+            if (len(here), len(refusing)) != before:
+                before, changed = (len(here), len(refusing)), now
+            missing, quiet = call.missing(here), now - changed > QUIET
+            complete = not missing and (bool(expected) or (len(here) >= call.minimum and quiet))
             # Who is here and has not said its name may be a target, for which nobody waits.
             waits = [name for name, why in self.refused.items() if why.rule == "approval"]
             settled = not (self.hellos or waits) or now - changed > SETTLED
-            enough = count >= min(minimum, len(expected) or minimum) and set(needed) <= set(here)
+            enough = call.enough(here)
             if (complete and settled) or (enough and now - start > min(alone, patience)):
+                self._begin_without(missing)
                 self.tell(waiting="", connected=sorted(here))
                 return {name: self.facts[name] for name in here}
             if now - start > patience:
-                raise self._lacking(here, missing, needed, patience)
+                raise self._lacking(call, here, f"after {patience:g} s")
+            if settled and not waits and call.hopeless(here, refusing, quiet):
+                raise self._lacking(call, here, "every site has answered:")
             approvals = f"; not yet approved at {', '.join(sorted(waits))}" if waits else ""
             who = ", ".join(missing) or "sites"
-            self.tell(waiting=f"for {who}; {count} are here{approvals}")
+            self.tell(waiting=f"for {who}; {len(here)} are here{approvals}")
             time.sleep(POLL)
 
-    def _lacking(
-        self, here: Sequence[str], missing: Sequence[str], needed: Sequence[str], patience: float
-    ) -> Waiting:
-        """The error that names who is there, and of each that is not why."""
-        least = f"at least {self.limits.minimum} are needed"
-        least += f", and the plan needs {', '.join(needed)}" if needed else ""
-        who = f"{len(here)} sites are here ({', '.join(here) or 'none'})"
-        lacking = f"; missing: {', '.join(missing)}" if missing else ""
-        keys = self.keyed.values()
-        faults: dict[str, object] = {
+    def _begin_without(self, missing: Sequence[str]) -> None:
+        """Note who is not there when a run begins, or goes on."""
+        away = {name: f"{why} at the start" for name, why in self._faults(missing).items()}
+        final = {name: str(why).rstrip(".") for name, why in self.refused.items()}
+        self.lacking |= {**away, **final}
+        self._tell_without()
+
+    def _faults(self, missing: Sequence[str]) -> dict[str, str]:
+        """What is the matter with those that have not said it themselves."""
+        keys, answered = self.keyed.values(), self.final.values()
+        return {
             name: "connected, and has not answered" if name in keys else "not connected"
-            for name in missing
-        }
-        why = f"after {patience:g} s {who}, {least}{lacking}{reasons({**faults, **self.refused})}."
-        remedy = "Start them, or let them approve the study, and run the same command again."
+            for name in missing if name not in answered
+        }  # fmt: skip
+
+    def _lacking(self, call: RollCall, here: Sequence[str], when: str) -> Waiting:
+        """The error that names who is there, and of each that is not why."""
+        least = f"at least {call.minimum} are needed"
+        least += f", and the plan needs {', '.join(call.needed)}" if call.needed else ""
+        who = f"{len(here)} sites are here ({', '.join(here) or 'none'})"
+        missing = call.missing(here)
+        lacking = f"; missing: {', '.join(missing)}" if missing else ""
+        faults = reasons({**self._faults(missing), **self.refused})
+        why = f"{when} {who}, {least}{lacking}{faults}."
+        remedy = "Start them, let them approve the study, or change what they refuse in it"
+        remedy += ", and run the same command again."
         return Waiting(why, remedy=remedy)
 
     def ask(
@@ -276,7 +316,7 @@ class Link:
     def _receive(self, questions: Iterable[Question], about: str, good: Judge) -> None:
         """Note the answers that came; one that comes twice finds no question."""
         ids = {q.id: q for q in questions if q.id}
-        for got in self._pull({id: (q.room, q.node) for id, q in ids.items()}):
+        for got in arrivals(self.pulls, {id: (q.room, q.node) for id, q in ids.items()}):
             q = ids.pop(got.id, None)
             if q is None:
                 continue
@@ -299,24 +339,3 @@ class Link:
         message = Message(pack(parcel), node[0], "query", ttl=ttl + 60, group_id=group)
         (id,) = self.grid.push_messages([message]) or (None,)
         return str(id or "")
-
-    def _pull(self, asked: Mapping[str, tuple[int, Node]]) -> Iterator[Arrival]:
-        """Yield the answers so far.
-
-        asked: message -> room for its answer, and the node that it was sent to.
-        """
-        rooms = {id: room for id, (room, _) in asked.items()}
-        for id, message, larger in self.pulls.arrived(rooms):
-            parcel, fault, (room, node) = None, "", asked.get(id, (FACTS, (0, "")))
-            try:
-                if message.has_error():
-                    fault = f"no answer: {message.error.reason}"
-                elif message.metadata.src_node_id != node[0]:
-                    fault = "an answer that another node gave in its name"
-                elif larger := weight(message.content) > room:
-                    fault = LARGER.format(room=room)
-                else:
-                    parcel = unpack(message.content)
-            except Exception as error:  # whatever a site sends, the others go on
-                fault = f"an answer that cannot be read ({type(error).__name__}: {error})"
-            yield Arrival(id, parcel, fault, larger)

@@ -111,11 +111,7 @@ class Facts:
     ) -> Facts:  # fmt: skip
         """Return the facts of a data set that holds the site's one domain."""
         (domain,) = data.domains
-        schema, columns = data.schema or Schema(()), {}
-        for j, name in enumerate(schema.columns):
-            columns[name] = NOTHING if bool(domain.x[:, j].isnan().all()) else NUMBER
-            if name in schema.categories or name in schema.flags:
-                columns[name] = CATEGORY if name in schema.categories else FLAG
+        schema, columns = data.schema or Schema(()), kinds_of(data)
         categories = {n: schema.categories[n] for n in columns if columns[n] == CATEGORY}
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
@@ -193,8 +189,43 @@ class Terms:
         own, scale = (self.classes, "", "", "", self.schema, self.levels), self.standardise
         return DataSet(self.data, (), *own, standardise=scale, masks=self.masks, times=self.times)
 
+    def check(self, data: DataSet) -> None:
+        """Refuse terms that read a site's data as anything else than the site does.
+
+        A number that is read as a category would leave as a count of each of its values.
+
+        Args:
+            data: The site's own.
+
+        Raises:
+            Refused: With what differs, in words of what the site told in its facts.
+        """
+        own, agreed = data.schema, self.schema
+        if (own is None) != (agreed is None):
+            raise Refused("the terms differ from the site's data: one is a table.", "study")
+        alike = {
+            "data set": (self.data, data.name), "masks": (self.masks, data.masks),
+            "numbers as labels": (self.classes is None, data.classes is None),
+            "labels to standardise": (self.standardise, data.standardise),
+            "columns of time and event": (self.times, data.times),
+            "levels": (sorted(self.levels), sorted(data.levels)),
+        }  # fmt: skip
+        if own is not None and agreed is not None:
+            alike["texts"] = agreed.texts, own.texts
+            alike["columns"] = sorted(agreed.columns), sorted(own.columns)
+            for name, kind in kinds_of(data).items():
+                if kind != NOTHING:
+                    alike[f"column {name!r}"] = kind_of(name, agreed), kind
+        for what, (server, site) in alike.items():
+            if server != site:
+                raise Refused(
+                    f"the terms differ from the site's data: {what} is {server!r} in the terms "
+                    f"and {site!r} here.", "study",
+                )  # fmt: skip
+
     def coded(self, data: DataSet) -> DataSet:
         """Return a site's data set with the codes of these terms."""
+        self.check(data)
         (domain,) = data.domains
         y, x, where = domain.y, domain.x, f"site {domain.name!r}"
         if self.classes is not None and data.classes is not None:
@@ -207,6 +238,24 @@ class Terms:
                 meta[name] = _table(data.levels[name], self.levels[name], name, where)[codes]
         data = replace(data, domains=(replace(domain, x=x, y=y, meta=meta),))
         return replace(data, classes=self.classes, schema=self.schema, levels=self.levels)
+
+
+def kind_of(name: str, schema: Schema) -> str:
+    """Return what a column of a table holds where it has values."""
+    if name in schema.categories:
+        return CATEGORY
+    return FLAG if name in schema.flags else NUMBER
+
+
+def kinds_of(data: DataSet) -> dict[str, str]:
+    """Return what each column of a site's table holds; nothing of other data."""
+    (domain,) = data.domains
+    schema, kinds = data.schema or Schema(()), {}
+    for j, name in enumerate(schema.columns):
+        kind = kind_of(name, schema)
+        empty = kind == NUMBER and bool(domain.x[:, j].isnan().all())
+        kinds[name] = NOTHING if empty else kind
+    return kinds
 
 
 def _same(what: str, sites: Sequence[Facts], value: Callable[[Facts], object]) -> None:

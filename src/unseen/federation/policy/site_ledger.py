@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,10 @@ from unseen.federation.kits.closed import closed
 from unseen.federation.policy.approvals import now
 from unseen.privacy.ledger import NUMBER, SCALARS
 
+LOG = logging.getLogger("flwr")
 FILE, LOCK = "ledger.jsonl", "ledger.lock"
+#: What a crash left of lines that no answer followed.
+UNFINISHED = "ledger.unfinished"
 #: What the first line follows.
 BEGINNING = "0" * 64
 Line = Mapping[str, Any]
@@ -46,37 +50,44 @@ class SiteLedger:
     def path(self) -> Path:
         return self.folder / FILE
 
+    @property
+    def set_aside(self) -> Path:
+        """Where unfinished lines go."""
+        return self.folder / UNFINISHED
+
     def lines(self) -> list[Line]:
-        """Return all lines.
+        """Return all lines but an unfinished last one, which may just be on its way to the disk.
 
         Raises:
             UnseenError: A line is not one of a ledger.
         """
-        if not self._exists():
-            return []
+        whole, tail = self._parts()
+        texts = [*whole.splitlines(), *([tail] if _is_line(tail) else [])]
         lines = []
-        for number, text in enumerate(self.path.read_text("utf-8").splitlines(), 1):
+        for number, text in enumerate(texts, 1):
             try:
                 line = json.loads(text)
                 str(line["hash"])
             except (ValueError, KeyError, TypeError):
-                raise UnseenError(f"line {number} of {self.path} cannot be read.") from None
+                what = f"line {number} of {self.path} cannot be read."
+                raise UnseenError(what, remedy="Put the ledger's backup there.") from None
             lines.append(line)
         return lines
 
+    def unfinished(self) -> bool:
+        """Return whether the last line was not written to its end."""
+        tail = self._parts()[1]
+        return bool(tail) and not _is_line(tail)
+
     def append(self, **content: Any) -> Line:
         """Write a line to the disk, and return it with its number and hash."""
+        self._mend()
         last = self._last()
         head = {"n": last["n"] + 1 if last else 1, "time": now()}
         line = {**head, **content, "previous": last["hash"] if last else BEGINNING}
         line["hash"] = hash_of(line)
         new = not self._exists()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            _write(descriptor, json.dumps(line, sort_keys=True).encode() + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _append(self.path, json.dumps(line, sort_keys=True).encode() + b"\n")
         if new:
             _sync(self.folder)
         return line
@@ -86,29 +97,46 @@ class SiteLedger:
             raise UnseenError(f"{self.path} is not a file.", remedy="Put the ledger back there.")
         return self.path.exists()
 
+    def _parts(self) -> tuple[bytes, bytes]:
+        """The lines that end, and what stands behind them."""
+        content = self.path.read_bytes() if self._exists() else b""
+        whole, end, tail = content.rpartition(b"\n")
+        return whole + end, tail
+
+    def _mend(self) -> None:
+        """End a last line that lacks its end alone; set aside one of which more is missing.
+
+        Note:
+            A line is on the disk before its answer leaves, so no answer followed such a one.
+        """
+        if not self.path.is_file() or not _ends_within_a_line(self.path):
+            return
+        whole, tail = self._parts()
+        if _is_line(tail):
+            _append(self.path, b"\n")
+            return
+        _append(self.set_aside, tail + b"\n")
+        os.truncate(self.path, len(whole))
+        LOG.warning("the unfinished last line of %s is in %s now", self.path, self.set_aside)
+
     def _last(self) -> Line | None:
-        """The last line; what a crash left behind it was never followed by an answer."""
+        """The last line."""
         if not self._exists():
             return None
-        with self.path.open("rb+") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 2**20))
-            tail = file.read()
-            if not tail.endswith(b"\n"):
-                whole = tail.rpartition(b"\n")[0] + b"\n" if b"\n" in tail else b""
-                file.truncate(size - len(tail) + len(whole))
-                tail = whole
-        lines = tail.splitlines()
+        with self.path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2**20))
+            lines = file.read().splitlines()
         return dict(json.loads(lines[-1])) if lines else None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the ledger: one message of a site after another is answered and accounted for."""
+        """Hold the ledger, whose lines are whole then: one message after another is answered."""
         with closed():
             self.folder.mkdir(parents=True, exist_ok=True)
             file = (self.folder / LOCK).open("ab")
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            self._mend()
             yield
 
 
@@ -117,6 +145,22 @@ def hash_of(line: Line) -> str:
     content = {name: value for name, value in line.items() if name != "hash"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_line(text: bytes) -> bool:
+    """Return whether a text is a line as it was written, by its hash."""
+    try:
+        line = json.loads(text)
+        return bool(line["hash"] == hash_of(line))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read() not in (b"", b"\n")
 
 
 def entry_of(line: Line) -> str:
@@ -182,6 +226,15 @@ def items_of(parcel: Parcel, apart: Mapping[str, tuple[str, str]]) -> list[dict[
     if numbers:
         items.append({"slot": SCALARS, "form": "plain", "bytes": NUMBER * numbers})
     return items
+
+
+def _append(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        _write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write(descriptor: int, content: bytes) -> None:

@@ -45,6 +45,7 @@ class Least(Settings):
             one evaluation is.
         rows_per_level: Rows for each name of a column's levels, on the average, without which no
             level of that column leaves.
+        rows_per_value: Rows of each value of a column; those of fewer count as missing here.
         sites: Sites that train together, this one included.
         noise: σ of the study's `privacy.examples` or `privacy.clients`; 0 asks for none.
     """
@@ -56,6 +57,7 @@ class Least(Settings):
     steps: Count = 1
     examples: Count = 10
     rows_per_level: Annotated[int, Field(ge=2)] = 5
+    rows_per_value: Count = 1
     sites: Count = 2
     noise: Annotated[float, Field(ge=0)] = 0.0
 

@@ -16,6 +16,7 @@ from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_plan import roles_of
 from unseen.federation.kits.signatures import check_study
 from unseen.federation.policy.proposals import SHORT, Proposal
+from unseen.federation.policy.rare_values import rare
 from unseen.federation.policy.study_rules import breaches, columns_of, sight_of
 from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
@@ -24,6 +25,7 @@ from unseen.serving.description import not_in_the_clear
 from unseen.spec.holdout import Groups, Task
 from unseen.spec.length import in_words
 from unseen.spec.study import StudySpec
+from unseen.spec.visible import visible
 from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import prepare
 from unseen.study.runtime import Runtime
@@ -43,12 +45,16 @@ LISTED = 12
 
 
 def review(site: Site, proposal: Proposal) -> list[str]:
-    """Return the lines that tell a site what it would take part in.
+    """Return the lines that tell a site what it would take part in, whatever the study's texts.
 
     Args:
         site: The site, whose data are read for this, here.
         proposal: The study.
     """
+    return [visible(line) for line in _lines(site, proposal)]
+
+
+def _lines(site: Site, proposal: Proposal) -> list[str]:
     study = proposal.study
     roles = roles_of(study, site.name, site.role == "train")
     lines = [f"study {study.name}, digest {proposal.digest[:SHORT]}"]
@@ -61,6 +67,7 @@ def review(site: Site, proposal: Proposal) -> list[str]:
     try:
         data = load(site, study)
         lines += _data(study, data, "source" in roles)
+        lines += _alone(site, data) if "source" in roles else []
         faults += _unique(site, study, data)
     except (UnseenError, OSError) as error:
         faults.append(f"the data cannot be read as it says: {error}")
@@ -116,6 +123,17 @@ def _data(study: StudySpec, data: DataSet, trains: bool) -> Iterator[str]:
         yield f"  leaves      the names of {column}: {', '.join(names[:LISTED])}{more}"
     if trains and data.schema is not None and study.privacy.columns is None:
         yield "  leaves      sums over the training rows of every column, in the clear, once"
+
+
+def _alone(site: Site, data: DataSet) -> Iterator[str]:
+    """Yield the values that so few rows have that what is summed of them is of single people."""
+    least = site.policy.least.examples
+    if columns := rare(data, least):
+        more = f" and {len(columns) - LISTED} more columns" if columns[LISTED:] else ""
+        yield (
+            f"  few rows    sums over rows give these away: {'; '.join(columns[:LISTED])}{more} "
+            f"(least.rows_per_value = {least} keeps them here)"
+        )
 
 
 def _unique(site: Site, study: StudySpec, data: DataSet) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Metrics of one site with intervals over its examples, where these are enough for one."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from unseen.core.outputs import predicted
 from unseen.core.turn import keyed
 from unseen.metrics.bootstrap import IN_MEMORY, Statistic, bootstrap, interval
 from unseen.metrics.evaluation import METRICS
+from unseen.metrics.row_shares import SHARES
 from unseen.metrics.weighted_metrics import WEIGHTED
 from unseen.results.formats import decimals
 from unseen.serving.policy import Policy
@@ -23,14 +24,9 @@ RESAMPLES = 1000
 FEWEST_OF_A_KIND = 10
 #: Metrics that are means over the classes that occur: a draw without a rare one is another mean.
 OVER_CLASSES = ("balanced-accuracy", "f1-macro", "auroc-ovr")
-#: Metrics that are shares of rows -> which rows, by the decisions [N] and the labels [N].
-SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "accuracy": lambda guess, y: torch.ones_like(y, dtype=torch.bool),
-    "sensitivity": lambda guess, y: y == 1,
-    "specificity": lambda guess, y: y == 0,
-    "ppv": lambda guess, y: guess == 1,
-    "npv": lambda guess, y: guess == 0,
-}
+#: Metrics whose resamples lie above the figure, as that lies above the truth: an interval of theirs
+#: would leave the truth out far more often than it says.
+BIASED = ("ece",)
 
 
 class Measured(NamedTuple):
@@ -93,7 +89,8 @@ def measured(
         undefined are left out. There is none from fewer than ten examples (units) of the rarer
         kind: those outside the most frequent class, events, or all where labels are numbers; of a
         mean over classes, those of the rarest class that occurs. There is none either where all
-        samples give one figure, as of a perfect order: they cannot say how certain it is.
+        samples give one figure, as of a perfect order: they cannot say how certain it is; nor of
+        the calibration error, which is above 0 for a perfect model, and more so in a resample.
 
     Source:
         Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
@@ -105,7 +102,7 @@ def measured(
     for name, value in values.items():
         if name in shares and (n := _count(units, shares[name](predicted(z[name]), y))):
             ends[name] = wilson(float(value or 0), n)
-    others = [name for name in metrics if name not in shares and values[name] is not None]
+    others = [n for n in metrics if n not in (*shares, *BIASED) and values[n] is not None]
     if fewest(y, units) < FEWEST_OF_A_KIND:
         others = [name for name in others if name not in OVER_CLASSES]
     if others and _count(units, rarer(y)) >= FEWEST_OF_A_KIND:

@@ -263,7 +263,7 @@ def quantities_of(measured: Mapping[str, Tensor]) -> tuple[Quantity, ...]:
 def check_strict(bounds: Bounds) -> None:
     """Refuse to be strict about images of which nothing is known; a table may have no numbers."""
     if not bounds.quantities and isinstance(bounds.inputs, ImageInputs):
-        raise UnseenError(f"--strict refuses inputs far from what training saw; {UNKNOWN}")
+        raise UnseenError(f"strict refuses inputs far from what training saw; {UNKNOWN}")
 
 
 def _short(value: float) -> str:

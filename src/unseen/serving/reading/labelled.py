@@ -42,6 +42,7 @@ class Request:
         domain: The csv file's column of domains; None for that of training.
         batch: Inputs per pass; None for the default.
         groups: Columns of subgroups: of the csv file, or of the data set's metadata.
+        called: What errors call the data; their path by default.
     """
 
     data: Path | None = None
@@ -51,6 +52,7 @@ class Request:
     domain: str | None = None
     batch: int | None = None
     groups: tuple[str, ...] = ()
+    called: str = ""
 
     def includes(self, domain: str) -> bool:
         return self.domains is None or domain in self.domains
@@ -134,7 +136,8 @@ class LabelledData:
         label, times = self.request.label or inputs.label, self.trained.times
         if label is None:
             raise UnseenError(
-                "no column is known to hold the labels.", remedy="Name it by --label COLUMN."
+                "no column is known to hold the labels.",
+                remedy="Name it by label (--label COLUMN).",
             )
         event = ""
         if times is not None:
@@ -145,10 +148,11 @@ class LabelledData:
         sites = {identity(s): s for part in self.trained.spec["sites"].values() for s in part}
         inputs = fitted(replace(inputs, label=label), path)
         drop = self._training.arguments.get("missing_label") == "drop"
+        place = self.request.called or path
 
         def answer(item: Item) -> tuple[str, Value | str | None]:
             if self.request.domain and item.cells:
-                check_known(f"column of {path} (for --domain)", item.cells, domain)
+                check_known(f"column of {place} (for domain)", item.cells, domain)
             name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
             name = sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
             if drop and label in item.cells and inputs.is_missing(cell.strip()):
@@ -156,11 +160,11 @@ class LabelledData:
             if item.error is not None:
                 return name, item.error
             if label not in item.cells:
-                raise nearest(f"column of {path} (for --label)", label, item.cells)
+                raise nearest(f"column of {place} (for label)", label, item.cells)
             number = inputs.dialect.finite
             if times is not None:
                 if event not in item.cells:
-                    raise nearest(f"column of {path} (for --label TIME,EVENT)", event, item.cells)
+                    raise nearest(f"column of {place} (for label TIME,EVENT)", event, item.cells)
                 pair = times.cell(cell, inputs.dialect.plain(item.cells[event]), number)
                 return name, pair or self._fault_of_times(item, label, event, inputs.is_missing)
             value = number(cell) if classes is None else codes.get(inputs.identity(cell))
@@ -241,7 +245,7 @@ def labels_of(trained: Trained, y: Tensor) -> Tensor:
 
 def _cells(items: Sequence[Item], column: str) -> tuple[str, ...]:
     if column not in items[0].cells:
-        raise nearest("column (for --groups)", column, items[0].cells)
+        raise nearest("column (for groups)", column, items[0].cells)
     return tuple(item.cells[column].strip() for item in items)
 
 

@@ -21,6 +21,7 @@ from unseen.core.row_store import MIB
 from unseen.engine.inprocess import InProcess, Ready
 from unseen.engine.stacked import models_of
 from unseen.local.train import Train
+from unseen.methods.compose import method as compose
 from unseen.metrics.evaluation import EVALUATION_BATCH
 from unseen.results.records import TEST, VALIDATE, Job
 from unseen.spec.study import StudySpec
@@ -175,7 +176,7 @@ class Bench:
         """
         method = self.runtime.method
         batch = self.batch()
-        if method.sized is not None:
+        if compose(method.name).sized is not None:
             return self.first_rounds(batch, budget), batch is None
         # What begins later, such as a penalty after its warm-up, is on.
         late = max(exchange.rounds[0] for exchange in method.exchanges if exchange.slots)

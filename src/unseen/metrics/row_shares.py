@@ -1,0 +1,36 @@
+"""Metrics that are shares of rows, and which rows each of them is a share of."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unseen.core.outputs import predicted
+
+#: Name -> which rows [N] it is a share of, by the decisions [N] and the labels [N].
+SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "accuracy": lambda guess, y: torch.ones_like(y, dtype=torch.bool),
+    "sensitivity": lambda guess, y: y == 1,
+    "specificity": lambda guess, y: y == 0,
+    "ppv": lambda guess, y: guess == 1,
+    "npv": lambda guess, y: guess == 0,
+}
+#: Those of the rows of one class, or of one decision.
+OF_SOME_ROWS = tuple(name for name in SHARES if name != "accuracy")
+
+
+def of_few(outputs: Tensor, y: Tensor, least: int) -> tuple[str, ...]:
+    """Return `OF_SOME_ROWS` where any of them would be a share of too few rows, else nothing.
+
+    What one of them hides, the others and the accuracy would tell.
+
+    Args:
+        outputs: The model's outputs [N, C].
+        y: The labels [N].
+        least: Rows that a share is of, at least, if it is of any.
+    """
+    if least <= 1 or y.dim() != 1 or y.is_floating_point() or outputs.shape[-1] > 2:
+        return ()
+    guess = predicted(outputs)
+    sizes = (int(SHARES[name](guess, y).sum()) for name in OF_SOME_ROWS)
+    return OF_SOME_ROWS if any(0 < size < least for size in sizes) else ()

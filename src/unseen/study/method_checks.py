@@ -1,0 +1,43 @@
+"""Whether a method can train the clients of a task."""
+
+from torch import nn
+
+from unseen.core import Method
+from unseen.methods.unfit import unfit
+from unseen.study.batch_sizes import check_batches
+from unseen.study.checks import check_completed, check_model, lacks
+from unseen.study.prepare import Prepared
+from unseen.study.runtime import adapted, as_model, blueprint
+from unseen.study.setting import Setting
+
+
+def check_method(
+    setting: Setting, prepared: Prepared, method: Method, network: nn.Module, seed: int
+) -> str:
+    """Check a method on a task's clients and network.
+
+    Args:
+        setting: What all jobs share.
+        prepared: The clients.
+        method: The method, composed and not yet completed for its network.
+        network: The study's network.
+        seed: The seed of its first weights.
+
+    Returns:
+        Why data or model cannot serve the method; "" where they can.
+    """
+    study = setting.study
+    roster = method.gather(prepared.sources) if method.gather else prepared.sources
+    if not method.fits:
+        check_batches(network, roster, study)
+    if reason := lacks(method, network, prepared):
+        return reason
+    if prepared.times and (reason := unfit(method.name, study.training.build("times"))):
+        return reason
+    if method.adapt is not None or method.sized is not None:
+        plan = blueprint(setting, prepared, seed, len(roster))
+        trained = adapted(method, plan)
+        check_model(trained, prepared, study)
+        method = method.completed(as_model(trained, study, prepared.shape, "cpu"), plan)
+    check_completed(method, study, len(roster))
+    return ""
