@@ -90,6 +90,7 @@ def test_the_recipe_for_a_group_does_not_depend_on_its_own_figures() -> None:
     assert chosen == set(names)
 
 
+@pytest.mark.slow
 def test_rows_of_a_group_choose_neither_its_rate_nor_its_recipe(tmp_path: Path) -> None:
     searches = []
     for name, body in (("clean", rows("abcde")), ("poisoned", poisoned("b", "abcde"))):

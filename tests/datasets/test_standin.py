@@ -156,6 +156,7 @@ def test_dry_runs_tables_and_trials_of_the_command_line(tmp_path: Path) -> None:
     assert SAID in later
 
 
+@pytest.mark.slow
 def test_a_trial_is_a_study_that_needs_no_file_of_weights(tmp_path: Path) -> None:
     small = "training.batch_size=2 training.drop_last=true"
     assert f"study pacs64 rounds=1 {small} " in trial("pacs", tmp_path)

@@ -159,7 +159,8 @@ def test_two_protocols_on_one_page(tmp_path: Path) -> None:
     assert {p.name for p in (page.parent / "tables").iterdir()} >= {"1-runs.csv", "2-runs.csv"}
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [3, 40])
 def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path, rounds: int) -> None:
     methods = tuple(f"fedprox(mu={i / 100})" for i in range(1, 15))
     methods += tuple(f"fedavg+ga(step={i / 100})" for i in range(1, 15))

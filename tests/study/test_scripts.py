@@ -29,7 +29,7 @@ print(study.run(jobs=int(sys.argv[1])).table().runs_csv())
 """
 
 
-@pytest.mark.parametrize("stacked", ["0", "300"])
+@pytest.mark.parametrize("stacked", [pytest.param("0", marks=pytest.mark.slow), "300"])
 def test_processes_find_what_a_script_defines(tmp_path: Path, stacked: str) -> None:
     """Without a guard against being imported, which the script has no reason to have."""
     (tmp_path / "script.py").write_text(SCRIPT)
