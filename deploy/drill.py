@@ -175,7 +175,7 @@ class Drill:
     def refusals(self) -> None:
         """Sites that must not come in, each started with `join`."""
         with self.copied() as kit:
-            certificates.write_site_keys(kit, self.work, "nobody")
+            certificates.write_site_keys(kit, self.work, self.victim)
             self.refused("a key that is not registered", kit)
         with self.copied() as kit, self.other(datetime.now(UTC)) as other:
             shutil.copy(other / "server" / "ca.crt", kit / "ca.crt")
