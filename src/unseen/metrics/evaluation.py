@@ -38,7 +38,7 @@ from unseen.metrics.class_metrics import (
 from unseen.metrics.mask_metrics import dice, hd95, iou
 from unseen.metrics.number_metrics import concordance as concordance_of_numbers
 from unseen.metrics.number_metrics import mae, pearson, r2
-from unseen.metrics.row_shares import of_few
+from unseen.metrics.row_shares import OF_SOME_ROWS, of_few
 from unseen.metrics.survival_metrics import concordance_ipcw, integrated_brier
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
@@ -334,7 +334,8 @@ class Evaluate:
         return Reply(scalars=scalars)
 
     def _value(self, name: str, outputs: Tensor, y: Tensor) -> float | None:
-        return None if name in of_few(outputs, y, self.least) else METRICS[name](outputs, y)
+        hidden = name in OF_SOME_ROWS and of_few(outputs, y, self.least)
+        return None if hidden else METRICS[name](outputs, y)
 
     def _grouped(
         self, outputs: Tensor, split: Split, column: str, count: int
@@ -346,5 +347,4 @@ class Evaluate:
             values = [self._value(name, z, y) if some else None for z, y, some in parts]
             groups[name] = [v or 0.0 for v in values]
             groups[f"{name}.undefined"] = [float(v is None) for v in values]
-        arrays = {name: torch.tensor(v, dtype=torch.float64) for name, v in groups.items()}
-        return {f"{name}@{column}": values for name, values in arrays.items()}
+        return {f"{n}@{column}": torch.tensor(v, dtype=torch.float64) for n, v in groups.items()}

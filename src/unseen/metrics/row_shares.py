@@ -19,8 +19,8 @@ SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 OF_SOME_ROWS = tuple(name for name in SHARES if name != "accuracy")
 
 
-def of_few(outputs: Tensor, y: Tensor, least: int) -> tuple[str, ...]:
-    """Return `OF_SOME_ROWS` where any of them would be a share of too few rows, else nothing.
+def of_few(outputs: Tensor, y: Tensor, least: int) -> bool:
+    """Return whether any of `OF_SOME_ROWS` would be a share of too few rows.
 
     What one of them hides, the others and the accuracy would tell.
 
@@ -30,7 +30,7 @@ def of_few(outputs: Tensor, y: Tensor, least: int) -> tuple[str, ...]:
         least: Rows that a share is of, at least, if it is of any.
     """
     if least <= 1 or y.dim() != 1 or y.is_floating_point() or outputs.shape[-1] > 2:
-        return ()
+        return False
     guess = predicted(outputs)
     sizes = (int(SHARES[name](guess, y).sum()) for name in OF_SOME_ROWS)
-    return OF_SOME_ROWS if any(0 < size < least for size in sizes) else ()
+    return any(0 < size < least for size in sizes)

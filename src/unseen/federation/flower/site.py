@@ -218,7 +218,7 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
 
 
 def _check_names(sheet: Sheet, options: Mapping[str, Any]) -> None:
-    """Refuse unknown columns before the sheet has `SITE`, which is no column of the file."""
+    """Refuse unknown columns before the sheet has `SITE`, which is not a column of the file."""
     single = [options[role] for role in ("label", "event", "unit") if options.get(role)]
     several = [name for role in ("groups", "text") for name in options.get(role) or ()]
     for name in (*single, *several):

@@ -24,7 +24,7 @@ from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.proposals import APART, SHORT, digest_of
 from unseen.federation.policy.small_groups import merged
 from unseen.metrics.evaluation import forward
-from unseen.metrics.row_shares import of_few
+from unseen.metrics.row_shares import OF_SOME_ROWS, of_few
 from unseen.results.records import Job
 from unseen.serving import directory
 from unseen.serving.description import not_in_the_clear
@@ -85,7 +85,8 @@ def measure(desk: Desk) -> dict[str, Value]:
     least = desk.site.policy.least.examples
     intervals = measured(outputs, y, desk.head["metrics"], units=split.meta.get(UNIT))
     values = {name: list(parts) for name, parts in intervals.items()}
-    values |= {name: [None] * 3 for name in of_few(outputs, y, least) if name in values}
+    if of_few(outputs, y, least):
+        values |= {name: [None] * 3 for name in OF_SOME_ROWS if name in values}
     trains = len(client.train) if client.train is not None else 0
     line = {
         "site": desk.site.name, "role": desk.head["role"], "trained on": trains,
@@ -93,11 +94,15 @@ def measure(desk: Desk) -> dict[str, Value]:
     }  # fmt: skip
     content: dict[str, Value] = {RESULTS: json.dumps(line)}
     decides = prepared.classes == 2 and not prepared.masks and desk.head["role"] == "source"
-    few = any(0 < rows < least for rows in y.unique(return_counts=True)[1].tolist())
     # Of few rows of a class no count leaves: the other class's and that of all rows would say it.
-    if decides and not few and not not_in_the_clear(desk.study):
+    if decides and _enough(y, least) and not not_in_the_clear(desk.study):
         content[COUNTS] = merged(class_counts(outputs, y), least)
     return content
+
+
+def _enough(y: torch.Tensor, least: int) -> bool:
+    """Return whether every class that occurs has rows enough."""
+    return int(y.unique(return_counts=True)[1].min()) >= least
 
 
 def keep(desk: Desk) -> dict[str, Value]:
