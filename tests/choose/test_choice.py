@@ -192,7 +192,8 @@ def test_the_command_and_the_model_of_its_answer(tmp_path):
         "--no-pool", "--out", str(out),
     ])  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "Recommended: " in done.output
+    assert "Recommended:   glm\nAt a new site: accuracy " in done.output
+    assert f"Next:          unseen train --recipe {out / 'choice.json'}" in done.output
     text = (out / "choice.md").read_text()
     assert "deepall" not in text.split("## ")[0]
     said = expectation(out / "choice.json")

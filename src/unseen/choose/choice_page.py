@@ -46,6 +46,46 @@ def paragraph(choice: Choice) -> str:
     return " ".join([*sentences, *against_others(choice), *against_references(choice)])
 
 
+def answer_lines(choice: Choice, page: Path, data: Path) -> list[str]:
+    """Return the answer as a terminal shows it, one thing a line; details stand on the page.
+
+    Args:
+        choice: The answer.
+        page: Where its page is.
+        data: Where `choice.json` is.
+    """
+    row, content = choice.row(choice.recipe), choice.to_json()
+    expected = row.expected
+    figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
+    names = {CONSTANT: "a constant answer"}
+    chances = [
+        f"{names.get(n, n)} ({chance_text(chance)} chance)" for n, chance in row.against.items()
+    ]
+    lines = [
+        ("Recommended:", choice.recipe),
+        (
+            "At a new site:",
+            f"{choice.metric} {figure(expected.mean)}; {LEVEL:.0%} of new sites between "
+            f"{figure(expected.low)} and {figure(expected.high)} (from {expected.sites} sites)",
+        ),
+        ("Better than:", ", ".join(chances)),
+        ("Compared:", compared(choice)),
+        ("Note:", " ".join([*whole_range(content), *against_constant(content)])),
+        ("Details:", str(page)),
+        ("Next:", f"unseen train --recipe {data} --out model"),
+    ]
+    return [f"{label:<15}{text}" for label, text in lines if text]
+
+
+def compared(choice: Choice) -> str:
+    """Return how the recommended recipe compares with the others, without the tied ones' names."""
+    tied = len(choice.tied) - 1
+    if choice.recipe != choice.best or not tied:
+        return " ".join(against_others(choice))
+    others = "one other recipe" if tied == 1 else f"{tied} other recipes"
+    return f"best mean; these sites cannot tell it from {others}"
+
+
 def whole_range(choice: Mapping[str, Any]) -> list[str]:
     """Return what is said where the recommended recipe has the same figure at all sites.
 

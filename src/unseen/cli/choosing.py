@@ -69,7 +69,7 @@ def choose(
     """
     from unseen.choose import Candidates, play
     from unseen.choose import choose as answer
-    from unseen.choose.choice_page import paragraph, write
+    from unseen.choose.choice_page import answer_lines, write
     from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
     from unseen.datasets.image_files import folder
@@ -113,8 +113,7 @@ def choose(
         raise typer.Exit(130) from None
     choice = answer(trials)
     page, data = write(choice, factors, place)
-    print(paragraph(choice))
-    print(f"page: {page}; for unseen train --recipe: {data}")
+    print("\n".join(answer_lines(choice, page, data)))
 
 
 def source_of(
