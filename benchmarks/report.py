@@ -218,16 +218,16 @@ def page(report: Mapping[str, Any]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "For everyone who wants the figures behind [performance](performance.md): every goal, and what "
-        "each machine measured. `make bench` writes this page; all measurements are in "
-        "`docs/benchmarks.json`.",
+        "For everyone who wants the figures behind [performance](performance.md): every goal, and "
+        "what each machine measured. `make bench` writes this page; `docs/benchmarks.json` has all "
+        "measurements.",
         "",
         *summary(machines),
         "",
-        "Each number comes from one run of the scripts in [benchmarks](../benchmarks/README.md). A ratio "
-        "is the median over repetitions with its [quartiles]; the compared ways take turns in one "
-        "process. CPU time includes child processes. A goal that one machine meets may be missed on "
-        "another.",
+        "Each number comes from one run of the scripts in [benchmarks](../benchmarks/README.md). "
+        "A ratio is the median over repetitions with its [quartiles]; the compared ways take turns "
+        "in one process. CPU time includes child processes. A goal that one machine meets may be "
+        "missed on another.",
         "",
         "| machine | memory | vector unit | GPU | system | highest load when a section began |",
         "|:--|--:|:--|:--|:--|--:|",
