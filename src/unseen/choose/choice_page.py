@@ -46,6 +46,11 @@ def paragraph(choice: Choice) -> str:
     return " ".join([*sentences, *against_others(choice), *against_references(choice)])
 
 
+def not_judged(choice: Choice) -> list[str]:
+    """Return a line for each recipe without figures: its name, and why."""
+    return [f"not judged: {recipe}, which {why}" for recipe, why in choice.refused.items()]
+
+
 def whole_range(choice: Mapping[str, Any]) -> list[str]:
     """Return what is said where the recommended recipe has the same figure at all sites.
 
