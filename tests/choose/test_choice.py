@@ -280,7 +280,7 @@ def test_a_baseline_that_diverges_everywhere_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "sites.csv", rows("abcd"))
     wild = study(path, rounds=2, training={"optimiser": "sgd(lr=1e30)"})
     with pytest.raises(UnseenError, match="are compared with, diverged at every rate"):
-        play(Candidates(wild, ["glm"], 2, rates=(1.0,)), tmp_path / "out")
+        play(Candidates(wild, [], 2, rates=(1.0,)), tmp_path / "out")
 
 
 def written(folder: Path, figures: dict[str, list[float]], metric: str = "accuracy") -> list[str]:

@@ -160,7 +160,7 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
 
 def check_groups(trials: Trials) -> None:
     """Refuse figures at the sites of one group: no others could recommend a recipe for it."""
-    able = [name for name, own in trials.groups.items() if {*own} & {*trials.sites}]
+    able = trials.groups_with_figures
     if len(able) < 2:
         lacking = ", ".join(name for name in trials.groups if name not in able)
         raise UnseenError(

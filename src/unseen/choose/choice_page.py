@@ -86,6 +86,11 @@ def compared(choice: Choice) -> str:
     return f"best mean; these sites cannot tell it from {others}"
 
 
+def not_judged(choice: Choice) -> list[str]:
+    """Return a line for each recipe without figures: its name, and why."""
+    return [f"not judged: {recipe}, which {why}" for recipe, why in choice.refused.items()]
+
+
 def whole_range(choice: Mapping[str, Any]) -> list[str]:
     """Return what is said where the recommended recipe has the same figure at all sites.
 

@@ -1,7 +1,7 @@
 """What a choice will take, before anything is trained."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,7 +52,9 @@ def recorded_factor(study: StudySpec, folder: Path) -> float:
     return learning_rate(optimiser) / learning_rate(study.training.optimiser)
 
 
-def forecast(planned: Sequence[Plan], processes: int) -> list[str]:
+def forecast(
+    planned: Sequence[Plan], processes: int, refused: Mapping[str, str] | None = None
+) -> list[str]:
     """Return how many trainings there are, how many are left, and what these take, as lines.
 
     Every recipe is measured once; its other trainings count as much.
@@ -60,6 +62,7 @@ def forecast(planned: Sequence[Plan], processes: int) -> list[str]:
     Args:
         planned: What `plans` returns.
         processes: How many run at a time.
+        refused: Recipe that is not played -> why.
     """
     missing = Counter(job.method for plan in planned for job in plan.missing)
     results, peak = list[Estimate](), 0.0
@@ -71,7 +74,9 @@ def forecast(planned: Sequence[Plan], processes: int) -> list[str]:
         peak = max(peak, memory)
     total, left = sum(len(plan.jobs) for plan in planned), missing.total()
     lines = [f"trainings: {total}, of which {left} are still to run"]
-    refused = {name: why for plan in planned for name, why in plan.not_applicable.items()}
-    lines += [f"not applicable: {name} ({why})" for name, why in refused.items()]
+    unable = dict(refused or {})
+    for plan in planned:
+        unable |= plan.not_applicable
+    lines += [f"not applicable: {name}, which {why}" for name, why in unable.items()]
     lines += [f"warning: {text}" for text in dict.fromkeys(w for p in planned for w in p.warnings)]
     return lines + report(results, peak, processes)

@@ -3,7 +3,7 @@
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from unseen.choose.trials import (
     at_targets,
     average,
     check_whole,
+    judged_at_two_groups,
     tuned,
 )
 from unseen.datasets.dataset import DataSet
@@ -64,6 +65,7 @@ class Candidates:
         pool: Whether rows may be pooled, for a comparison.
         alone: Whether every site's own model is tried elsewhere.
         nested: Whether every two groups are left out, too; see `Trials.inner`.
+        refused: Recipe that is not played -> why; see `unseen.choose.refusals`.
     """
 
     study: StudySpec
@@ -73,6 +75,7 @@ class Candidates:
     pool: bool = True
     alone: bool = True
     nested: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.nested and self.groups < 3:
@@ -234,8 +237,9 @@ def play(
         name: tuned(name, by_rate, sites, lower, whole.costs[name])
         for name, by_rate in whole.figures.items()
     }
-    if BASE not in by_recipe:
-        why = whole.refused[BASE]
+    refused = {**candidates.refused, **whole.refused}
+    if all(name in REFERENCES for name in by_recipe):
+        why = refused[BASE]
         remedies = {
             DIVERGED: "Take a smaller learning rate, or other rates.",
             whole.undefined: "Choose by another metric.",
@@ -243,14 +247,13 @@ def play(
         raise UnseenError(
             f"{BASE}, which all recipes are compared with, {why}.", remedy=remedies.get(why, "")
         )
-    trials = Trials(
-        by_recipe, results.metric, lower, sites, whole.rows, whole.refused, results.data,
-        study,
-    )  # fmt: skip
+    trials = judged_at_two_groups(
+        Trials(by_recipe, results.metric, lower, sites, whole.rows, refused, results.data, study)
+    )
     if candidates.nested:
         judged = [name for name in trials.by_recipe if name not in REFERENCES]
         trials = replace(trials, inner=without_two(search, judged, trials, out))
-    if candidates.alone:
+    if candidates.alone and BASE in trials.by_recipe:
         elsewhere = alone_elsewhere(search, trials.by_recipe[BASE].best, out)
         trials = with_alone(trials, elsewhere)
     return with_constant(trials, results)
@@ -273,7 +276,8 @@ def with_constant(trials: Trials, results: Results) -> Trials:
         results: Of a study of them, with the constants of every group's training sites. The server
             of real sites does not know these.
     """
-    jobs = (job for job in results.folders() if job.job.method == BASE)
+    name = BASE if BASE in trials.by_recipe else next(iter(trials.by_recipe))
+    jobs = (job for job in results.folders() if job.job.method == name)
     trial, answer = constant_trial(jobs, trials.metric)
     if trial is None or not trials.figures_everywhere(trial):
         return trials

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from unseen.core import Method
@@ -98,6 +98,11 @@ class Trials:
         """Those where every recipe has a figure."""
         return sorted(set.intersection(*(set(trial.figures) for trial in self.by_recipe.values())))
 
+    @property
+    def groups_with_figures(self) -> list[str]:
+        """Those with a site where every recipe has a figure."""
+        return [name for name, own in self.groups.items() if {*own} & {*self.sites}]
+
     def figures_everywhere(self, trial: Trial) -> bool:
         """Return whether one more trial has a figure wherever all others have one."""
         return set(self.sites) <= set(trial.figures)
@@ -105,6 +110,26 @@ class Trials:
     def at(self, sites: Sequence[str]) -> dict[str, list[float]]:
         """Return recipe -> its figure at each of the sites [K]."""
         return {n: [t.figures[site] for site in sites] for n, t in self.by_recipe.items()}
+
+
+def judged_at_two_groups(trials: Trials) -> Trials:
+    """Return the trials without recipes that leave fewer than two groups with figures of all.
+
+    The recipe with the fewest figures goes first; the last one that can be recommended stays.
+    """
+    while len(trials.groups_with_figures) < 2:
+        able = [name for name in trials.by_recipe if name not in REFERENCES]
+        pool = [name for name in trials.by_recipe if name in REFERENCES] or able
+        fewest = min(
+            (*able, *pool), key=lambda name: (len(trials.by_recipe[name].figures), name == BASE)
+        )
+        if len(able) < 2 and fewest in able:
+            return trials
+        lacking = [s for s in trials.rows if s not in trials.by_recipe[fewest].figures]
+        why = f"has no {trials.metric} at {', '.join(lacking)}"
+        rest = {name: own for name, own in trials.by_recipe.items() if name != fewest}
+        trials = replace(trials, by_recipe=rest, refused={**trials.refused, fewest: why})
+    return trials
 
 
 def check_whole(study: StudySpec) -> None:

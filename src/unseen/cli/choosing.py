@@ -69,9 +69,10 @@ def choose(
     """
     from unseen.choose import Candidates, play
     from unseen.choose import choose as answer
-    from unseen.choose.choice_page import answer_lines, write
+    from unseen.choose.choice_page import answer_lines, not_judged, write
     from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
+    from unseen.choose.refusals import served
     from unseen.datasets.image_files import folder
     from unseen.datasets.tables import delimited
     from unseen.errors import UnseenError
@@ -96,13 +97,19 @@ def choose(
     factors = [factor(text) for text in names(rates)]
     portfolio = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
     place = out or Path("choices") / study.name
-    candidates = Candidates(study, portfolio, groups, factors, not no_pool, not no_alone, nested)
+    candidates = served(
+        Candidates(study, portfolio, groups, factors, not no_pool, not no_alone, nested), data_dir
+    )
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
     if dry_run:
-        print("\n".join(forecast(plans(candidates, place / "records", data_dir), jobs)))
+        print(
+            "\n".join(
+                forecast(plans(candidates, place / "records", data_dir), jobs, candidates.refused)
+            )
+        )
         return
     try:
         trials = play(
@@ -113,7 +120,7 @@ def choose(
         raise typer.Exit(130) from None
     choice = answer(trials)
     page, data = write(choice, factors, place)
-    print("\n".join(answer_lines(choice, page, data)))
+    print("\n".join((*answer_lines(choice, page, data), *not_judged(choice))))
 
 
 def source_of(
