@@ -38,6 +38,8 @@ Check = Callable[[Desk], Iterator[str]]
 #: Said where nothing else may be: the ledger could not be written, so nothing that it does not
 #: know of leaves.
 UNACCOUNTED = "its ledger cannot be written, so nothing leaves; its log says why"
+#: Said where a day has as many refusals as the ledger takes.
+MANY = "refused more questions today than its ledger has room for."
 
 
 def admit(desk: Desk) -> None:
@@ -55,7 +57,10 @@ def admit(desk: Desk) -> None:
             check_study(site.kit or Path(), proposal.signature, proposal.digest, site.federation)
         except UnseenError as error:
             raise Refused(error.what, "signed", error.remedy) from None
-    request = Approvals(site.account).ask(proposal)
+    try:
+        request = Approvals(site.account).ask(proposal)
+    except UnseenError as error:  # it speaks of the study alone
+        raise Refused(str(error), "study") from None
     for breach in study_rules.breaches(site.policy, desk.agreed):
         raise Refused(f"{breach.why}.", breach.rule)
     if site.policy.approval == "wait" and not request.approval:
@@ -83,21 +88,23 @@ def let_out(
     answer = {**echo, **content}
     try:
         line = {**head_of(desk, echo), "answer": site_ledger.digest_of_parcel(answer)}
-        refused = REFUSED in content or FAILED in content
-        if refused:
+        if REFUSED in content or FAILED in content:
             line |= {"rule": content.get(terms.RULE, FAILED)}
             apart = {REFUSED: (REFUSED, "plain"), FAILED: (FAILED, "plain")}
             content = {name: content[name] for name in apart if name in content}
-        else:
-            assert desk is not None
-            apart, more = forms(desk, content)
-            line |= more
-            policy = desk.site.policy.most
-            before = ledger.lines() if policy.epsilon is not None else []
-            if why := spending.over_budget(before, line, policy.epsilon, policy.delta):
-                words = {REFUSED: f"{why}.", terms.RULE: "most.epsilon"}
-                LOG.warning("refused by most.epsilon: %s", why)
-                return let_out(ledger, desk, echo, words)
+            line["left"] = site_ledger.items_of(content, apart)
+            if (entry := ledger.refuse(**line)) is None:
+                return {**echo, REFUSED: MANY, terms.RULE: "most.questions"}
+            return {**answer, terms.ENTRY: site_ledger.entry_of(entry)}
+        assert desk is not None
+        apart, more = forms(desk, content)
+        line |= more
+        policy = desk.site.policy.most
+        before = ledger.lines() if policy.epsilon is not None else []
+        if why := spending.over_budget(before, line, policy.epsilon, policy.delta):
+            words = {REFUSED: f"{why}.", terms.RULE: "most.epsilon"}
+            LOG.warning("refused by most.epsilon: %s", why)
+            return let_out(ledger, desk, echo, words)
         line["left"] = site_ledger.items_of(content, apart)
         return {**answer, terms.ENTRY: site_ledger.entry_of(ledger.append(**line))}
     except (UnseenError, ValueError, KeyError, TypeError):
@@ -215,8 +222,9 @@ def _methods(desk: Desk) -> Iterator[str]:
 def _questions(desk: Desk) -> Iterator[str]:
     limit, digest = desk.site.policy.most.questions, desk.proposal.digest
     lines = SiteLedger(desk.site.account).lines()
-    if sum(line.get("study") == digest and "rule" not in line for line in lines) >= limit:
-        yield f"{limit} questions of this study were answered, which are the most"
+    own = (x for x in lines if x.get("study") == digest and "answer" in x)
+    if sum(x.get("rule") not in site_ledger.BEFOREHAND for x in own) >= limit:
+        yield f"{limit} questions of this study were answered or refused, which are the most"
 
 
 def _levels(desk: Desk) -> Iterator[str]:
