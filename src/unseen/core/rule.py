@@ -192,9 +192,13 @@ class Gram(Combine):
             show.
         spread: Whether they depend on how much updates differ, to which numbers that every client
             has for itself must not count.
+        solves: Whether the weights solve equations in the inner products, which then are summed in
+            float64: where updates are linearly dependent, the rounding of a sum in float32 is all
+            that an inverse would see.
     """
 
     differences: ClassVar[bool] = False
+    solves: ClassVar[bool] = False
     spread: ClassVar[bool] = False
 
     @property
