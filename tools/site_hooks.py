@@ -47,9 +47,11 @@ _FIGURES = re.compile(r"<!-- figures of (\S+): (.*?) -->")
 def on_config(config: Any) -> Any:
     """Put the pages of folders into the navigation, and the version and address onto pages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    config.repo_url = project["urls"]["Repository"]
+    config.repo_url, config.repo_name = (
+        project["urls"]["Repository"],
+        f"unseen {version.__version__}",
+    )
     config.edit_uri = "edit/main/docs/"
-    config.copyright = f"unseen {version.__version__}"
     listed = set(re.findall(r"[\w/.-]+\.md", str(config.nav)))
     config.nav = list(_navigation(config.nav, Path(config.docs_dir), listed))
     return config
