@@ -1,6 +1,6 @@
 """Draw the README's picture: sites send sums, one model comes back, and meets a new site.
 
-python docs/figures/overview.py CHOICE.json     writes docs/figures/overview.svg and overview-dark.svg
+python docs/figures/overview.py CHOICE.json     writes overview.svg and overview-dark.svg
 
 CHOICE.json: an answer of `unseen choose heart`, whose figures the picture shows.
 """
@@ -57,7 +57,8 @@ def interval(choice: dict, theme: dict[str, str]) -> list[str]:
         text(place(v), 204, f"{v:.0%}".replace("%", " %"), soft, 12) for v in (0.6, 0.7, 0.8, 0.9)
     ]
     dots = [
-        f'<circle cx="{place(v):.1f}" cy="146" r="4" fill="none" stroke="{soft}" stroke-width="1.5"/>'
+        f'<circle cx="{place(v):.1f}" cy="146" r="4" fill="none" '
+        f'stroke="{soft}" stroke-width="1.5"/>'
         for v in figures.values()
     ]
     return [
@@ -70,7 +71,8 @@ def interval(choice: dict, theme: dict[str, str]) -> list[str]:
             soft,
         ),
         *dots,
-        f'<line x1="{low:.1f}" y1="168" x2="{high:.1f}" y2="168" stroke="{line}" stroke-width="5" stroke-linecap="round"/>',
+        f'<line x1="{low:.1f}" y1="168" x2="{high:.1f}" y2="168" '
+        f'stroke="{line}" stroke-width="5" stroke-linecap="round"/>',
         f'<circle cx="{mean:.1f}" cy="168" r="7" fill="{line}"/>',
         f'<line x1="640" y1="186" x2="890" y2="186" stroke="{soft}"/>',
         *axis,
