@@ -143,8 +143,8 @@ def rmse(outputs: Tensor, y: Tensor) -> float:
 
 def concordance(outputs: Tensor, y: Tensor) -> float | None:
     """Return the share of comparable pairs that are ordered alike: of numbers, or Harrell's C."""
-    kind = survival_metrics if y.ndim == 2 else number_metrics
-    return kind.concordance(outputs, y)
+    of_times = y.ndim == 2
+    return (survival_metrics.concordance if of_times else number_metrics.concordance)(outputs, y)
 
 
 def log_loss(outputs: Tensor, y: Tensor) -> float:
