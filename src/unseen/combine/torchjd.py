@@ -224,8 +224,8 @@ def principal(inner: Tensor) -> tuple[Tensor, Tensor]:
     The inner products themselves are finer than that, in the clear and under encryption.
     """
     values, vectors = torch.linalg.eigh(inner)
-    kept = values > values.max() * len(inner) * torch.finfo(torch.float32).eps
-    return values[kept], vectors[:, kept]
+    significant = values > values.max() * len(inner) * torch.finfo(torch.float32).eps
+    return values[significant], vectors[:, significant]
 
 
 def library() -> Any:

@@ -36,11 +36,13 @@ class Combine(Checked, ABC):
         adapts: Whether it is a mean whose weights change from round to round.
         outvotes: Whether it bounds what a wrong client can do, so that no plain mean may stand
             beside it.
+        adds: Whether it is the plain sum of all rows.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
     adapts: ClassVar[bool] = False
     outvotes: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
     blocks: Blocks = "whole"
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:

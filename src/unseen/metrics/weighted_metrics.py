@@ -22,6 +22,7 @@ from unseen.metrics.class_metrics import (
     rankable,
     squared_distances,
 )
+from unseen.metrics.finite_scores import of_finite
 from unseen.metrics.mask_metrics import each_dice, each_hd95, each_iou
 from unseen.metrics.ordered_pairs import ordered_pairs
 from unseen.metrics.survival_metrics import brier_rows, comparable_pairs, uncensored_weights
@@ -233,7 +234,7 @@ def _concordance(outputs: Tensor, y: Tensor, ipcw: bool = False) -> Weighted:
     return metric
 
 
-WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
+_METRICS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "loss": _loss,
     "accuracy": _accuracy,
     "balanced-accuracy": _balanced_accuracy,
@@ -263,3 +264,4 @@ WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "hd95": lambda outputs, y: _mean_of(each_hd95(outputs, y)),
     "integrated-brier": _brier_of_intervals,
 }
+WEIGHTED = {name: of_finite(metric) for name, metric in _METRICS.items()}
