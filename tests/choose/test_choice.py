@@ -16,12 +16,12 @@ from support.small_studies import rows, study, write
 from typer.testing import CliRunner
 
 from unseen import UnseenError, method
-from unseen.choose import choose
-from unseen.choose.choice_page import expectation, page, paragraph, size
-from unseen.choose.choice_page import write as write_answer
-from unseen.choose.playing import Candidates, play
-from unseen.choose.rates import at_rate
-from unseen.choose.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
+from unseen.choice import choose
+from unseen.choice.choice_page import expectation, page, paragraph, size
+from unseen.choice.choice_page import write as write_answer
+from unseen.choice.playing import Candidates, play
+from unseen.choice.rates import at_rate
+from unseen.choice.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
 from unseen.cli.main import app
 from unseen.spec.study import StudySpec
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from support.command_line import Command
 
-from unseen.choose.playing import Candidates, play
+from unseen.choice.playing import Candidates, play
 from unseen.cli.choosing import source_of, task_of
 from unseen.datasets.tables.delimited import load
 from unseen.spec.study import StudySpec

@@ -67,12 +67,12 @@ def choose(
         dry_run: Check everything, say how many trainings there are and what they take; train
             nothing.
     """
-    from unseen.choose import Candidates, play
-    from unseen.choose import choose as answer
-    from unseen.choose.choice_page import answer_lines, not_judged, write
-    from unseen.choose.forecast import forecast, plans
-    from unseen.choose.playing import portfolio_for
-    from unseen.choose.refusals import served
+    from unseen.choice import Candidates, play
+    from unseen.choice import choose as answer
+    from unseen.choice.choice_page import answer_lines, not_judged, write
+    from unseen.choice.forecast import forecast, plans
+    from unseen.choice.playing import portfolio_for
+    from unseen.choice.refusals import served
     from unseen.datasets.image_files import folder
     from unseen.datasets.tables import delimited
     from unseen.errors import UnseenError

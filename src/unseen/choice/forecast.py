@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.choose.pairs import check_pairs, pairs
-from unseen.choose.playing import Candidates, studies
-from unseen.choose.rates import changed, learning_rate
-from unseen.choose.trials import BASE
+from unseen.choice.pairs import check_pairs, pairs
+from unseen.choice.playing import Candidates, studies
+from unseen.choice.rates import changed, learning_rate
+from unseen.choice.trials import BASE
 from unseen.results.study_folder import StudyFolder
 from unseen.spec.study import StudySpec
 from unseen.study import Study

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from unseen.choose.expectation import LEVEL, mean_interval
-from unseen.choose.texts import figure_text
-from unseen.choose.trials import CONSTANT, REFERENCES, Trial, Trials, average, rounded
+from unseen.choice.expectation import LEVEL, mean_interval
+from unseen.choice.texts import figure_text
+from unseen.choice.trials import CONSTANT, REFERENCES, Trial, Trials, average, rounded
 from unseen.results.study_folder import JobFolder
 
 #: What is always answered, in words: by metric, and for numbers and for other metrics of classes.

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unseen.choose.answer import Choice, Row
-from unseen.choose.constant import Constant, constant_text
-from unseen.choose.expectation import LEVEL, unknown_spread
-from unseen.choose.texts import chance_text, figure_text, range_text
-from unseen.choose.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
+from unseen.choice.answer import Choice, Row
+from unseen.choice.constant import Constant, constant_text
+from unseen.choice.expectation import LEVEL, unknown_spread
+from unseen.choice.texts import chance_text, figure_text, range_text
+from unseen.choice.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
 from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
 from unseen.errors import UnseenError
@@ -194,7 +194,7 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
     equal = [mark(row) for row in choice.rows if unknown_spread(asdict(row.expected))]
     alone = all(len(sites) == 1 for sites in choice.groups.values())
     return render(
-        "unseen.choose", "choice.md.jinja", choice=choice, paragraph=paragraph(choice), base=BASE,
+        "unseen.choice", "choice.md.jinja", choice=choice, paragraph=paragraph(choice), base=BASE,
         alone=ALONE, constant=CONSTANT, level=f"{LEVEL:.0%}", mark=mark, p=p, size=size,
         server=server, seconds=lambda row: "" if row.recipe == CONSTANT else f"{row.seconds:.1f}",
         figure=partial(figure_text, metric=choice.metric, largest=largest),

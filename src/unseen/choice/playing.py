@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unseen.choose.constant import constant_trial
-from unseen.choose.pairs import check_pairs, pairs
-from unseen.choose.rates import changed
-from unseen.choose.trials import (
+from unseen.choice.constant import constant_trial
+from unseen.choice.pairs import check_pairs, pairs
+from unseen.choice.rates import changed
+from unseen.choice.trials import (
     ALONE,
     BASE,
     CONSTANT,
@@ -65,7 +65,7 @@ class Candidates:
         pool: Whether rows may be pooled, for a comparison.
         alone: Whether every site's own model is tried elsewhere.
         nested: Whether every two groups are left out, too; see `Trials.inner`.
-        refused: Recipe that is not played -> why; see `unseen.choose.refusals`.
+        refused: Recipe that is not played -> why; see `unseen.choice.refusals`.
     """
 
     study: StudySpec

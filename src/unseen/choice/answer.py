@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from unseen.choose.constant import Constant, against_constant
-from unseen.choose.expectation import (
+from unseen.choice.constant import Constant, against_constant
+from unseen.choice.expectation import (
     LEVEL,
     Expectation,
     chance,
@@ -15,9 +15,9 @@ from unseen.choose.expectation import (
     expect,
     sites_needed,
 )
-from unseen.choose.rates import changed
-from unseen.choose.texts import figure_text
-from unseen.choose.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
+from unseen.choice.rates import changed
+from unseen.choice.texts import figure_text
+from unseen.choice.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
 from unseen.core.rule import Sees
 from unseen.errors import UnseenError
 from unseen.results.comparison import LEVEL as ALPHA

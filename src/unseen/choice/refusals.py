@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.choose.playing import Candidates, data_of
-from unseen.choose.trials import BASE, POOLED
+from unseen.choice.playing import Candidates, data_of
+from unseen.choice.trials import BASE, POOLED
 from unseen.datasets.dataset import DataSet
 from unseen.errors import Incompatible, UnseenError
 from unseen.methods.compose import method as compose
