@@ -252,10 +252,10 @@ class Server(ServerSide):
         self.asked: set[str] = set()
         self.alike: list[str] = []
 
-    def hello(self, exchange: Exchange, turn: Turn) -> str:
+    def begin(self, exchange: Exchange, turn: Turn) -> None:
         self.deals, self.waiting, self.final, self.asked = {}, {}, [], set()
         self.alike = [name for name, slot in exchange.row_slots.items() if slot.view is None]
-        return super().hello(exchange, turn)
+        super().begin(exchange, turn)
 
     def least(self, deal: Deal) -> int:
         """Return how many sites open what was shared."""
