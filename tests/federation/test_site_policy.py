@@ -395,11 +395,12 @@ def test_no_more_questions_are_answered_than_the_most(tmp_path: Path) -> None:
     site = SimpleNamespace(policy=policy, account=tmp_path)
     desk: Any = SimpleNamespace(site=site, proposal=SimpleNamespace(digest="d"))
     ledger, check = SiteLedger(tmp_path), RULES["hello"]["most.questions"]
-    ledger.append(study="d")
-    ledger.append(study="d", rule="columns")  # a refusal is not an answer
-    ledger.append(study="other")
+    ledger.append(study="d", kind="approval")
+    ledger.append(study="d", answer="1", rule="columns")  # its words may say something of the data
+    ledger.append(study="d", answer="2", rule="approval")  # and these do not
+    ledger.append(study="other", answer="3")
     assert not list(check(desk))
-    ledger.append(study="d")
+    ledger.append(study="d", answer="4")
     assert list(check(desk))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
@@ -136,8 +137,10 @@ class Channelled(Backend):
     def ask(self, questions: Mapping[str, bytes]) -> Mapping[str, bytes]:
         answers = self.put(questions)
         for name, answer in answers.items():
-            header, _ = unpack(answer, "an answer")
-            if form := ANSWERS.get(header.get("kind", "")):
+            header: Mapping[str, Any] = {}
+            with suppress(BadReply):  # who reads it says whose it is
+                header, _ = unpack(answer, "an answer")
+            if form := ANSWERS.get(str(header.get("kind", ""))):
                 self._disclose(name, form[0].format(header.get("slot", "")), form[1], answer)
         return answers
 

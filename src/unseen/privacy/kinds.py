@@ -141,8 +141,11 @@ class Site(ABC):
         """Return the answer to a question; a refusal, with the reason, is an answer too."""
         try:
             return self.respond(*wire.unpack(question, QUESTION))
-        except (UnseenError, KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
+        except UnseenError as error:
             return wire.pack({"kind": "refused", "why": str(error)})
+        except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            why = f"a question of another form than this channel's ({type(error).__name__})."
+            return wire.pack({"kind": "refused", "why": why})
 
     @abstractmethod
     def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:

@@ -37,6 +37,8 @@ Check = Callable[[Admitted], Iterator[str]]
 #: Said where nothing else may be: the ledger could not be written, so nothing that it does not
 #: know of leaves.
 UNACCOUNTED = "its ledger cannot be written, so nothing leaves; its log says why"
+#: Said where a day has as many refusals as the ledger takes.
+MANY = "refused more questions today than its ledger has room for."
 
 
 def admit(question: Question, site: Site) -> Admitted:
@@ -56,7 +58,10 @@ def admit(question: Question, site: Site) -> Admitted:
         except UnseenError as error:
             raise Refused(error.what, "signed", error.remedy) from None
     approvals = Approvals(site.account)
-    request = approvals.ask(proposal)
+    try:
+        request = approvals.ask(proposal)
+    except UnseenError as error:  # it speaks of the study alone
+        raise Refused(str(error), "study") from None
     for breach in study_rules.breaches(site.policy, question.agreed):
         raise Refused(f"{breach.why}.", breach.rule)
     if why := unapproved(request, site.policy, question.run):
@@ -105,21 +110,23 @@ def let_out(
     answer = {**echo, **content}
     try:
         line = {**head_of(question, echo), "answer": site_ledger.digest_of_parcel(answer)}
-        refused = REFUSED in content or FAILED in content
-        if refused:
+        if REFUSED in content or FAILED in content:
             line |= {"rule": content.get(terms.RULE, FAILED)}
             apart = {REFUSED: (REFUSED, "plain"), FAILED: (FAILED, "plain")}
             content = {name: content[name] for name in apart if name in content}
-        else:
-            assert asked is not None
-            apart, more = forms(asked, content)
-            line |= more
-            policy = asked.site.policy.most
-            before = ledger.lines() if policy.epsilon is not None else []
-            if why := spending.over_budget(before, line, policy.epsilon, policy.delta):
-                words = {REFUSED: f"{why}.", terms.RULE: "most.epsilon"}
-                LOG.warning("refused by most.epsilon: %s", why)
-                return let_out(ledger, question, None, echo, words)
+            line["left"] = site_ledger.items_of(content, apart)
+            if (entry := ledger.refuse(**line)) is None:
+                return {**echo, REFUSED: MANY, terms.RULE: "most.questions"}
+            return {**answer, terms.ENTRY: site_ledger.entry_of(entry)}
+        assert asked is not None
+        apart, more = forms(asked, content)
+        line |= more
+        policy = asked.site.policy.most
+        before = ledger.lines() if policy.epsilon is not None else []
+        if why := spending.over_budget(before, line, policy.epsilon, policy.delta):
+            words = {REFUSED: f"{why}.", terms.RULE: "most.epsilon"}
+            LOG.warning("refused by most.epsilon: %s", why)
+            return let_out(ledger, question, None, echo, words)
         line["left"] = site_ledger.items_of(content, apart)
         answer = {**answer, terms.ENTRY: site_ledger.entry_of(ledger.append(**line))}
         if asked is not None and asked.kind != HELLO:
@@ -234,8 +241,9 @@ def _methods(asked: Admitted) -> Iterator[str]:
 def _questions(asked: Admitted) -> Iterator[str]:
     limit, digest = asked.site.policy.most.questions, asked.proposal.digest
     lines = SiteLedger(asked.site.account).lines()
-    if sum(line.get("study") == digest and "rule" not in line for line in lines) >= limit:
-        yield f"{limit} questions of this study were answered, which are the most"
+    own = (x for x in lines if x.get("study") == digest and "answer" in x)
+    if sum(x.get("rule") not in site_ledger.BEFOREHAND for x in own) >= limit:
+        yield f"{limit} questions of this study were answered or refused, which are the most"
 
 
 def _levels(asked: Admitted) -> Iterator[str]:

@@ -20,6 +20,8 @@ from unseen.spec.study import StudySpec
 FOLDER = "studies"
 #: More studies than that do not wait at a site: a server could fill its disk with them.
 MOST = 200
+#: Bytes that the settings of a study may have.
+LONGEST = 2**20
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,14 @@ class Approvals:
         return matches[0]
 
     def ask(self, proposal: Proposal) -> Request:
-        """Return the request of a study, which waits from now on if it is new."""
-        digest = proposal.digest
+        """Return the request of a study, which waits from now on if it is new.
+
+        Raises:
+            UnseenError: Its settings are longer than `LONGEST`; it is not kept.
+        """
+        digest, size = proposal.digest, len(json.dumps(proposal.settings))
+        if size > LONGEST:
+            raise UnseenError(f"the study has {size:,} bytes of settings, and {LONGEST:,} at most.")
         before = self.request(digest)
         signed = str(proposal.signature.get("time", ""))
         if before is not None and signed <= str(before.signature.get("time", "")):
