@@ -1,26 +1,34 @@
-"""One message at one site, opened: what was asked, of which study, and what it takes."""
+"""A question that a site answers, and what the answer takes."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from unseen.core import Exchange, Model, Turn
 from unseen.core.parts import innermost
+from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import Info
 from unseen.engine import client_memories
 from unseen.engine.inprocess import single
-from unseen.engine.messages import Parcel, to_turn
 from unseen.errors import UnseenError
+from unseen.expression import parse
 from unseen.federation.flower import terms
+from unseen.federation.flower.script import (
+    Agreement,
+    Due,
+    Position,
+    due_at,
+    role_in,
+    tasks_by_plan,
+)
 from unseen.federation.flower.site import Site, load
+from unseen.federation.flower.site_question import EXCHANGE, SUMS, Question
 from unseen.federation.flower.terms import Refused, Terms
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.site_ledger import digest_of_parcel
+from unseen.federation.policy.proposals import SHORT, Proposal
 from unseen.federation.policy.study_rules import columns_of
 from unseen.local.train import Train, reads_validation
 from unseen.methods.compose import method as compose
@@ -33,6 +41,7 @@ from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.checks import check_clients
 from unseen.study.frozen import featured
+from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, initial_weights
@@ -41,32 +50,41 @@ from unseen.version import __version__
 
 #: Files of a kit that a channel's side needs.
 FILES = (kinds.SECRET, kinds.PRIVATE, kinds.PUBLICS)
-#: What differs where the same is asked again, and decides nothing.
-AGAIN = ("about", "hello", "protocol")
 TASK_ROLES = ("source", "validation", "target")
 
 
-class Desk:
-    """One message at one site, opened; what it needs is made when it is asked for.
+class Admitted:
+    """A question that access control let in, and what its answer takes, made when it is needed.
+
+    `unseen.federation.flower.gate.admit` alone makes it, once the study is signed, allowed by the
+    site's rules and approved. Whatever it says follows from the approved study, the site's data and
+    what the run's sites agreed on.
 
     Attributes:
         site: The site.
-        parcel: The message, and its `head`, all of it that is text.
-        kind: What is asked for.
-        agreed: The study as the site approves it. None of its parts is called before the gate
-            admitted the question.
+        question: The question.
+        agreed: The study as the site approves it.
         rows: The digest of the rows of its reply, noise and all, before a channel sealed them.
     """
 
-    def __init__(self, site: Site, parcel: Parcel) -> None:
-        self.site, self.parcel, self.kind = site, parcel, str(parcel["kind"])
-        self.head: Mapping[str, Any] = json.loads(str(parcel["head"]))
-        self.agreed = StudySpec(**self.head["study"])
-        self.rows = ""
+    def __init__(self, site: Site, question: Question) -> None:
+        self.site, self.question, self.rows = site, question, ""
+        self.kind, self.agreed, self.parcel = question.kind, question.agreed, question.parcel
 
-    @cached_property
+    @property
+    def position(self) -> Position:
+        """What is asked for; a hello asks for nothing of a run."""
+        assert self.question.position is not None
+        return self.question.position
+
+    @property
+    def agreement(self) -> Agreement:
+        assert self.question.agreement is not None
+        return self.question.agreement
+
+    @property
     def proposal(self) -> Proposal:
-        return Proposal(self.agreed, self.head.get("signature") or {})
+        return self.question.proposal
 
     @property
     def study(self) -> StudySpec:
@@ -75,23 +93,46 @@ class Desk:
 
     @property
     def method(self) -> str:
-        """The expression of what is played."""
+        """The expression of what is played; none in a hello."""
         return self.played[1]
 
     @cached_property
     def played(self) -> tuple[StudySpec, str]:
         """The study and the method's expression; a trial is made here of what was agreed to."""
-        trial, method = self.head.get("trial"), str(self.head.get("method", ""))
-        if self.agreed.tune is None or trial is None:
-            return self.agreed, method
-        texts = {compose(text).name: text for text in self.agreed.methods}
-        if trial["method"] not in texts:
-            raise Refused(f"the study has no method {trial['method']!r}", "study")
+        position = self.question.position
+        if position is None:
+            return self.agreed, ""
+        trial, texts = position.trial, {compose(text).name: text for text in self.agreed.methods}
+        asked = position.method if trial is None else trial.method
+        if asked not in texts:
+            raise Refused(f"the study has no method {asked!r}", "study")
+        if (self.agreed.tune is None) != (trial is None):
+            raise Refused("a study with a search is played by its trials, no other.", "study")
+        if trial is None:
+            return self.agreed, texts[asked]
         try:
-            searching = bool(trial.get("searching"))
-            return as_tried(self.agreed, trial["method"], trial["values"], searching)
+            played = as_tried(self.agreed, asked, trial.values, trial.searching)
         except UnseenError as error:  # it speaks of the study alone
             raise Refused(str(error), "study") from None
+        if position.method not in (asked, name := compose(played[1]).name):
+            what = f"the trial is of {name!r}"
+            raise Refused(f"{what}, and the message says {position.method!r}.", "study")
+        return played
+
+    @property
+    def entry(self) -> Info:
+        """What the catalogue says of the study's data."""
+        return info(parse(self.study.dataset)[0].name)
+
+    @property
+    def network(self) -> str:
+        """The expression of the study's network."""
+        return self.study.model or self.entry.model
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What the study records."""
+        return chosen_metrics(self.study, self.terms.empty(), self.entry.metrics)
 
     @cached_property
     def channel(self) -> kinds.Kind:
@@ -100,10 +141,10 @@ class Desk:
 
     @property
     def strangers(self) -> list[str]:
-        """Who is said to take part, and is not among those whose keys this site has."""
+        """Who takes part, and is not among those whose keys this site has."""
         publics = (self.site.kit or Path()) / kinds.PUBLICS
         keys = json.loads(publics.read_text("utf-8")) if publics.is_file() else {}
-        return sorted({*self.turn.roster} - {*keys})
+        return sorted({*self.whole_task.sources} - {*keys})
 
     @property
     def fewest(self) -> int:
@@ -141,16 +182,61 @@ class Desk:
         return counts_of(self)
 
     @cached_property
-    def turn(self) -> Turn:
-        turn = to_turn(self.head["turn"])
-        if not self.agreed.privacy.noised:  # only noise depends on it
-            return turn
-        asked = {name: value for name, value in self.parcel.items() if name not in AGAIN}
-        return replace(turn, question=digest_of_parcel(asked))
+    def whole_task(self) -> Task:
+        """The task, which follows from the study's plan and the sites of the run."""
+        position = self.position
+        try:
+            tasks = tasks_by_plan(self.agreed, self.agreement.members)
+        except UnseenError as error:  # it speaks of the plan and of names of sites
+            raise Refused(str(error), "study") from None
+        task = tasks.get((position.plan, position.task))
+        if task is None:
+            raise Refused(f"the study has no task {position.task!r} of this plan.", "study")
+        if not role_in(task, self.site.name):
+            what = f"the plan gives this site no part in task {task.name!r}"
+            raise Refused(f"{what}.", "role")
+        return task
+
+    @property
+    def role(self) -> str:
+        """What this site is in the task: source, validation or target."""
+        return role_in(self.whole_task, self.site.name)
 
     @cached_property
+    def due(self) -> Due:
+        """The exchange that the study has at the position."""
+        due = due_at(self.runtime, self.whole_task, self.position)
+        if isinstance(due, str):
+            raise Refused(f"{due}.", "study")
+        if self.site.name not in due.names:
+            what = f"{due.exchange.name!r} does not ask this site in round {due.turn.round + 1}"
+            raise Refused(f"{what}.", "role")
+        return due
+
+    @property
+    def exchange(self) -> Exchange:
+        return self.due.exchange
+
+    @cached_property
+    def turn(self) -> Turn:
+        position, roster = self.position, tuple(sorted(self.whole_task.sources))
+        if self.kind in (EXCHANGE, terms.ASK):
+            turn = self.due.turn
+        elif self.kind == SUMS:
+            turn = Turn(position.seed, 0, 1, position.exchange, roster=roster)
+        else:
+            rounds = self.runtime.rounds
+            if not 0 <= position.round < rounds:
+                what = f"the study has {rounds} rounds, and this would be {position.round + 1}"
+                raise Refused(f"{what}.", "study")
+            turn = Turn(position.seed, position.round, rounds, self.kind, roster=roster)
+        if not self.agreed.privacy.noised:  # only noise depends on it
+            return turn
+        return replace(turn, question=self.question.payload)
+
+    @property
     def terms(self) -> Terms:
-        return Terms.read(self.head["terms"])
+        return self.agreement.terms
 
     @cached_property
     def own(self) -> DataSet:
@@ -166,61 +252,46 @@ class Desk:
         file = study.weights if study.weights == PRETRAINED else Path(study.weights).name
         named = study.model_copy(update={"weights": file})
         try:
-            return initial_weights(named, self.head["model"], kit)
+            return initial_weights(named, self.network, kit)
         except UnseenError as error:  # it speaks of packages and of a file that the server named
             raise Refused(f"lacks the frozen weights of the study: {error}", "study") from None
 
     def featured(self, data: DataSet) -> DataSet:
         """Return the data with features of the network's frozen part, kept in this site's cache."""
-        return featured(data, self.study, self.head["model"], self.weights, self.site.data)
+        return featured(data, self.study, self.network, self.weights, self.site.data)
 
     @cached_property
     def data(self) -> DataSet:
-        """The site's data by the terms; refuses data that changed since the study began."""
-        match("the digest of the site's data", self.head["digest"], self.site.digest(self.own))
+        """The site's data by the terms."""
         return self.terms.coded(self.own)
 
     @cached_property
     def task(self) -> Task:
-        """The task as this site sees it: its own role only; other sites' names are withheld."""
-        role, me = self.head["role"], (self.site.name,)
-        if role == "source" and self.site.role == "evaluate":
-            raise Refused(f"site {self.site.name!r} only evaluates; it was asked to train.", "role")
+        """The task as this site prepares it, which has no rows of any other."""
+        role, me = self.role, (self.site.name,)
         names = {name: me if name == role else () for name in TASK_ROLES}
-        return Task(self.head["task"], names["source"], names["target"], names["validation"])
+        return Task(self.whole_task.name, names["source"], names["target"], names["validation"])
 
     @cached_property
     def prepared(self) -> Prepared:
         sums = self.parcel.get(terms.STATISTICS)
         totals = sums if isinstance(sums, Tensor) else None
         data = self.featured(self.data)
-        prepared = prepare(data, self.task, self.study, self.head["seed"], totals)
+        prepared = prepare(data, self.task, self.study, self.position.seed, totals)
         fits = bool(self.method) and compose(self.method).fits
         check_clients(prepared, self.study, self.task, steps=not fits)
         return prepared
 
     @cached_property
     def runtime(self) -> Runtime:
-        """What this site runs of the job, by what the server chose for all sites."""
-        head, count = self.head, len(self.turn.roster)
-        match("the file of frozen weights", head["weights"], str(self.weights or ""))
-        metrics = tuple(head["metrics"])
+        """What this site runs of the job, as all sites of the run do."""
+        count = len(self.whole_task.sources)
+        match("the file of frozen weights", self.agreement.weights, str(self.weights or ""))
         setting = Setting(
-            self.study, Path(), None, "", head["model"], metrics, weights=self.weights
+            self.study, Path(), None, "", self.network, self.metrics, weights=self.weights
         )  # fmt: skip
-        job = self.method, head["seed"]
-        runtime = Runtime.of(setting, self.data, self.prepared, *job, clients=count)
-        match("the method", compose(self.method).name, runtime.method.name)
-        return runtime
-
-    @cached_property
-    def exchange(self) -> Exchange:
-        method = self.runtime.method
-        exchanges = {exchange.name: exchange for exchange in method.exchanges}
-        if self.turn.exchange not in exchanges:
-            here = f"here it has {', '.join(exchanges)}"
-            raise Refused(f"asked for exchange {self.turn.exchange!r} of {method.name}; {here}.")
-        return exchanges[self.turn.exchange]
+        job = self.method, self.position.seed
+        return Runtime.of(setting, self.data, self.prepared, *job, clients=count)
 
     @property
     def reads_validation(self) -> bool:
@@ -231,7 +302,7 @@ class Desk:
     @cached_property
     def model(self) -> Model:
         model = self.runtime.model
-        match("the layout of the model", self.head["layout"], terms.fingerprint(model))
+        match("the layout of the model", self.position.layout, terms.fingerprint(model))
         return model
 
     @cached_property
@@ -251,15 +322,13 @@ class Desk:
 
     @property
     def job(self) -> str:
-        run, *job = (str(self.head[key]) for key in ("run", "method", "task", "seed"))
-        place = str(self.head.get("place", ""))
-        return "/".join([run, *([place + "/"] if place else []), *job])
+        return self.position.job(self.agreement.run)
 
     @property
     def folder(self) -> Path:
         """Where this site keeps what belongs to this job."""
-        run, _, job = self.job.partition("/")
-        return self.site.state / client_memories.slug(run) / client_memories.slug(job)
+        run = f"{self.proposal.digest[:SHORT]}-{self.agreement.run}"
+        return self.site.state / client_memories.slug(run) / self.position.key(self.agreement.run)
 
     @property
     def side_file(self) -> Path:
@@ -274,20 +343,20 @@ def match(what: str, server: object, site: object, rule: str = "study") -> None:
         raise Refused(f"{what} does not match: {values}.", rule)
 
 
-def counts_of(desk: Desk) -> tuple[int, int | None, int]:
+def counts_of(asked: Admitted) -> tuple[int, int | None, int]:
     """Return the training examples here, the steps of a reply, and the examples that it is of.
 
     Returns:
         None instead of steps where the local part takes none.
     """
-    client = desk.prepared.everyone[desk.site.name]
+    client = asked.prepared.everyone[asked.site.name]
     train = len(client.train) if client.train is not None else 0
-    if desk.kind == "statistics":
+    if asked.kind == "statistics":
         return train, None, train
-    if desk.kind in (terms.MEASURE, terms.KEEP) or not desk.exchange.slots:
+    if asked.kind in (terms.MEASURE, terms.KEEP) or not asked.exchange.slots:
         return train, None, len(client.split("validation"))
-    local, behind = innermost(desk.exchange.local), train
-    if desk.reads_validation:
+    local, behind = innermost(asked.exchange.local), train
+    if asked.reads_validation:
         behind = min(train, len(client.split("validation")))
     if not isinstance(local, Train):
         return train, None, behind
