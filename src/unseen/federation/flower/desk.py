@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from unseen.core import Exchange, Model, Turn
 from unseen.core.parts import innermost
 from unseen.datasets.dataset import DataSet
@@ -17,6 +15,7 @@ from unseen.engine.inprocess import single
 from unseen.engine.messages import Parcel, to_turn
 from unseen.errors import UnseenError
 from unseen.federation.flower import terms
+from unseen.federation.flower.column_sums import sums_received
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.policy.proposals import Proposal
@@ -192,7 +191,7 @@ class Desk:
     @cached_property
     def prepared(self) -> Prepared:
         sums = self.parcel.get(terms.STATISTICS)
-        totals = sums if isinstance(sums, Tensor) else None
+        totals = sums_received(self.study, self.terms.empty(), sums)
         data = self.featured(self.data)
         prepared = prepare(data, self.task, self.study, self.head["seed"], totals)
         fits = bool(self.method) and compose(self.method).fits
