@@ -16,7 +16,7 @@ from test_masks import behind
 from unseen import start
 from unseen.core.round import play
 from unseen.errors import BadReply
-from unseen.privacy.masks.masked_sums import blamed
+from unseen.privacy.masks.masked_answers import blamed
 from unseen.privacy.wire import pack, unpack
 
 PHASES = ("shared", "masked", "confirmed", "unmasked")
