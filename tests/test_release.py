@@ -201,7 +201,7 @@ def test_a_wheel_alone_runs_a_study_and_the_first_tutorial(wheel: Path, tmp_path
     table = run(programs, tmp_path, "unseen", "study", "digits", "rounds=2", "--seeds", "1",
                 "--out", "first")  # fmt: skip
     assert "fedavg" in table and "average" in table
-    page = (ROOT / "docs" / "tutorials" / "rotated-digits.md").read_text("utf-8")
+    page = (ROOT / "docs" / "tutorials" / "compare-methods.md").read_text("utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for kind, text in blocks:
         if kind == "toml":

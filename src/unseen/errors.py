@@ -70,12 +70,20 @@ class Unreadable(UnseenError):
         super().__init__(self.faults[0] if len(self.faults) == 1 else text)
 
 
-class Departed(UnseenError):
-    """Clients that stopped answering within an exchange, which begins again without them."""
+class Departed(BadReply):
+    """Clients that gave no answer that can be used; the exchange begins again without them.
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = tuple(names)
-        super().__init__(f"{', '.join(self.names)} stopped answering within an exchange.")
+    Attributes:
+        names: The clients.
+        faults: Client -> what is wrong with its answer; nothing where none came.
+    """
+
+    def __init__(self, names: Iterable[str], faults: Mapping[str, str] | None = None) -> None:
+        self.names, self.faults = tuple(names), dict(faults or {})
+        silent = [name for name in self.names if name not in self.faults]
+        words = [f"{', '.join(silent)} stopped answering within an exchange."] if silent else []
+        words += [f"{name}: {self.faults[name]}" for name in self.names if name in self.faults]
+        super().__init__(" ".join(words))
 
 
 def optional(module: str, what: str, extra: str, instead: str = "") -> Any:

@@ -302,11 +302,14 @@ def test_a_message_that_leaves_the_study_is_refused(tmp_path: Path) -> None:
     name, question = next((s, q) for s, q in hall.sent if "train" in q.get("about", ""))
     site = Site.read(next(kit for kit in numbers.values() if kit.name == name))
     head = json.loads(question["head"])
-    turn = {**head["turn"], "round": 5, "rounds": 9}
-    for change in ({"method": "ppdg"}, {"seed": 4}, {"model": "mlp(widths=[2])"}, {"turn": turn},
-                   {"metrics": ["loss", "f1"]}):  # fmt: skip
-        answer = handle({**question, "head": json.dumps(head | change)}, site)
+    for change in ({"method": "ppdg"}, {"seed": 4}, {"round": 5}, {"task": "other"},
+                   {"exchange": "other"}):  # fmt: skip
+        position = head["position"] | change
+        answer = handle({**question, "head": json.dumps(head | {"position": position})}, site)
         assert answer["rule"] == "study", change
+    for field in ({"model": "mlp(widths=[2])"}, {"metrics": ["loss", "f1"]}, {"role": "source"}):
+        answer = handle({**question, "head": json.dumps(head | field)}, site)
+        assert answer["rule"] == "protocol", field
     assert "row/model" in handle(question, site)
 
 
@@ -392,11 +395,12 @@ def test_no_more_questions_are_answered_than_the_most(tmp_path: Path) -> None:
     site = SimpleNamespace(policy=policy, account=tmp_path)
     desk: Any = SimpleNamespace(site=site, proposal=SimpleNamespace(digest="d"))
     ledger, check = SiteLedger(tmp_path), RULES["hello"]["most.questions"]
-    ledger.append(study="d")
-    ledger.append(study="d", rule="columns")  # a refusal is not an answer
-    ledger.append(study="other")
+    ledger.append(study="d", kind="approval")
+    ledger.append(study="d", answer="1", rule="columns")  # its words may say something of the data
+    ledger.append(study="d", answer="2", rule="approval")  # and these do not
+    ledger.append(study="other", answer="3")
     assert not list(check(desk))
-    ledger.append(study="d")
+    ledger.append(study="d", answer="4")
     assert list(check(desk))
 
 

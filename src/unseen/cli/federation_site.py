@@ -107,7 +107,7 @@ def approve(folder: Folder, study: Study = "", withdraw: bool = False, model: bo
 def ledger(
     folder: Folder,
     verify: bool = False,
-    server: Path | None = None,
+    server: list[Path] | None = None,
     last: Annotated[int, typer.Option(min=1)] = 20,
 ) -> None:
     """What left this site: when, for which study, in which form.
@@ -115,7 +115,8 @@ def ledger(
     Args:
         folder: The site's kit.
         verify: Check the chain of hashes; code 1 if it is broken.
-        server: Compare with the records of a run: what --out of run, train or choose was.
+        server: Compare with the records of a run: what --out of run, train or choose was. Give it
+            once for each run, so that all answers are accounted for.
         last: How many lines are shown.
     """
     from unseen.federation.policy import ledger_check, site_ledger
@@ -133,14 +134,16 @@ def ledger(
         say(f"broken: {fault}")
     if lines and not faults:
         say(f"{len(lines)} lines, each follows from the one before; the last: {lines[-1]['hash']}")
-    if server is not None:
-        differences, extra = ledger_check.against(lines, site.name, server)
+    if server:
+        differences, extra = ledger_check.against(lines, site.name, *server)
         for text in extra:
-            say(f"here alone (late, or not used by the server): {text}")
+            say(f"left, and not in the server's records: {visible(text)}")
         for text in differences:
-            say(f"differs: {text}")
+            say(f"differs: {visible(text)}")
         if not differences:
-            say("the server's ledger says nothing of this site that is not here")
+            say("the server's records say nothing of this site that is not here")
+        if not extra:
+            say("the server's records account for every answer that left")
         faults += differences
     if faults:
         raise typer.Exit(1)

@@ -215,7 +215,8 @@ def play_round(
                 if len(here) in (0, len(names)):
                     raise
                 names, replies = list(here), list(here.values())
-                dropped |= dict.fromkeys(error.names, "no answer within the exchange")
+                silent = dict.fromkeys(error.names, "no answer within the exchange")
+                dropped |= silent | error.faults
         state, weights, notes = after
         outcomes.append(Outcome(turn, tuple(names), table, weights, dropped, notes))
     return replace(state, round=state.round + 1), outcomes

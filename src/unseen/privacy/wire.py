@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from unseen.errors import BadReply, UnseenError, optional
+from unseen.spec.visible import visible
 
 MAGIC = b"unseen-1"
 #: What a message carries behind its header, uncopied.
@@ -51,8 +52,9 @@ def unpack(message: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     (length,) = struct.unpack("<I", view[8:12])
     try:
         header = json.loads(bytes(body[12 : 12 + length]))
-        ends = list(accumulate(map(int, header["lengths"]), initial=12 + length))
-    except (ValueError, KeyError, TypeError):
+        lengths = [max(0, int(size)) for size in header["lengths"]]
+        ends = list(accumulate(lengths, initial=12 + length))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         header, ends = {}, [-1]
     if ends[-1] != len(body) or hashlib.sha256(body).digest() != bytes(digest):
         fault = f"{what} was changed or cut short on its way: its digest does not fit."
@@ -84,12 +86,30 @@ def accepted(
         kind: What the header of each must say it is.
         label: What else it must say.
     """
-    contents = {name: unpack(answer, f"the answer of {name!r}") for name, answer in answers.items()}
-    for name, (header, _) in contents.items():
-        if header.get("kind") == "refused":
-            raise BadReply(f"site {name!r} refused: {header.get('why')}")
-        expect(header, f"the answer of {name!r}", kind=kind, **label)
-    return contents
+    return {name: opened(name, answer, (kind,), label) for name, answer in answers.items()}
+
+
+def opened(
+    name: str, answer: bytes, kinds: Sequence[str], label: Mapping[str, Any]
+) -> tuple[dict[str, Any], Parts]:
+    """Return a site's answer as header and parts.
+
+    Args:
+        name: The site.
+        answer: Its answer.
+        kinds: What the header may say that it is.
+        label: What else it must say.
+
+    Raises:
+        BadReply: It is something else, or a refusal.
+    """
+    what = f"the answer of {name!r}"
+    header, parts = unpack(answer, what)
+    if header.get("kind") == "refused":
+        raise BadReply(f"site {name!r} refused: {visible(str(header.get('why')))}")
+    kind = header.get("kind")
+    expect(header, what, kind=kind if kind in kinds else kinds[0], **label)
+    return header, parts
 
 
 def nonce() -> str:

@@ -4,55 +4,122 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.federation.policy.site_ledger import Line, entry_of
+from unseen.federation.policy.proposals import SHORT
+from unseen.federation.policy.site_ledger import BEFOREHAND, Line, entry_of
 from unseen.federation.standing import records_in
 from unseen.results.records import AFTER, LEDGER, Job, read_lines
 
 #: Of the records: what the sites told at the start, and every message of a job.
 TERMS, MESSAGES = "terms.json", "messages.jsonl"
+#: Of a group of lines, how many numbers and rounds are listed.
+MOST = 6
 
 
-def against(lines: Sequence[Line], site: str, out: Path) -> tuple[list[str], list[str]]:
-    """Compare a site's ledger with the records of a run.
+def against(lines: Sequence[Line], site: str, *outs: Path) -> tuple[list[str], list[str]]:
+    """Compare a site's ledger with the records of runs, in both directions.
 
     Args:
         lines: The site's.
         site: The site's name.
-        out: Folder of the records with the server's ledgers, or what holds it: a model, a choice.
+        outs: Folders of records with the server's ledgers, or what holds them: a model, a choice.
 
     Returns:
-        What the two say differently, and what left the site without being in the server's ledger:
-        answers that came late or were not used.
+        What the two say differently, and what left the site that the records do not account for.
     """
-    out = records_in(out, TERMS)
-    run = _run(out)
-    by_entry = {entry_of(line) for line in lines}
-    differences = [
-        f"{where}: the server has an answer {entry[:20]}… that is not in this ledger"
-        for where, entry in _entries(out, site)
-        if entry not in by_entry
-    ]
-    extra = []
-    for name, job_lines in _jobs(lines, run).items():
-        here = _counted(job_lines)
-        there = _server(_folder(name, out), site)
-        where = "/".join(name.split("/")[1:])
+    differences, extra, entries = [], [], set[str]()
+    by_entry = {entry_of(line): line for line in lines}
+    for out in (records_in(out, TERMS) for out in outs):
+        run, named = _run(out), set[str]()
+        for folder, message in _messages(out, site):
+            entry = str(message["entry"])
+            named.add(entry)
+            if why := _unlike(by_entry.get(entry), message, folder, out):
+                differences.append(f"{_where(message)}: the server has an answer {why}")
+        own = [line for line in lines if entry_of(line) in named]
+        for name, job_lines in _jobs(own, run).items():
+            here, there = _counted(job_lines), _server(_folder(name, out), site)
+            where = "/".join(name.split("/")[1:])
+            differences += [
+                f"{where}: the server's ledger has {_words(item)}, this one has not"
+                for item in (there - here).elements()
+            ]
+            extra += [f"{where}: {_words(item)}" for item in (here - there).elements()]
+            extra += [f"{where}: {text}" for text in _twice(job_lines)]
+        jobs = {_folder(name, out) for name in _jobs(own, run)}
         differences += [
-            f"{where}: the server's ledger has {_words(item)}, this one has not"
-            for item in (there - here).elements()
+            f"{folder}: the server has a job that is not in this ledger"
+            for folder in sorted(path.parent for path in out.rglob(LEDGER))
+            if folder not in jobs and _server(folder, site)
         ]
-        extra += [f"{where}: {_words(item)}" for item in (here - there).elements()]
-    jobs = {_folder(name, out) for name in _jobs(lines, run)}
-    for folder in sorted(path.parent for path in out.rglob(LEDGER)):
-        if folder not in jobs and _server(folder, site):
-            differences.append(f"{folder}: the server has a job that is not in this ledger")
-    return differences, extra
+        entries |= named
+    return differences, extra + _unnamed(lines, entries)
+
+
+def _where(message: Mapping[str, Any]) -> str:
+    at = f"round {message['round'] + 1}, " if isinstance(message.get("round"), int) else ""
+    return f"{at}{message.get('exchange') or message.get('kind', '')}"
+
+
+def _unlike(line: Line | None, message: Mapping[str, Any], folder: Path, out: Path) -> str:
+    """Why a line of the site is not the one of a message of the server; nothing where it is."""
+    entry = str(message["entry"])
+    if line is None:
+        return f"{entry[:20]}… that is not in this ledger"
+    if "round" not in message or "round" not in line:
+        fits = line.get("kind") == message.get("kind") and "round" not in message
+    else:
+        fits = all(line.get(key) == message.get(key) for key in ("kind", "round", "exchange"))
+        fits = fits and _folder(line["job"], out) == folder
+    # A refusal of a question that could not be read knows of no round.
+    return "" if fits or "rule" in line else f"that here is line {line['n']}, {_where(line)}"
+
+
+def _twice(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the exchanges of a job to which different answers left."""
+    answers: dict[tuple[int, str], list[int]] = {}
+    for line in lines:
+        if line["kind"] == "exchange":
+            answers.setdefault((line["round"], line["exchange"]), []).append(line["n"])
+    for (round, exchange), numbers in answers.items():
+        if len(numbers) > 1:
+            yield f"round {round + 1}, {exchange}: {len(numbers)} answers, lines {_listed(numbers)}"
+
+
+def _unnamed(lines: Sequence[Line], entries: Set[str]) -> list[str]:
+    """Say which answers of a ledger no record names; refusals of a study by their number."""
+    groups: dict[tuple[str, str, bool], list[Line]] = {}
+    for line in lines:
+        if (
+            "answer" in line
+            and entry_of(line) not in entries
+            and line.get("rule") not in BEFOREHAND
+        ):
+            study = f"{line.get('name', '')} {str(line.get('study', ''))[:SHORT]}".strip()
+            run = str(line.get("job", "")).partition("/")[0]
+            groups.setdefault((study, run, "rule" in line), []).append(line)
+    return [_group(*key, group) for key, group in groups.items()]
+
+
+def _group(study: str, run: str, refused: bool, lines: Sequence[Line]) -> str:
+    what = "refusal" if refused else "answer"
+    count = f"{len(lines)} {what}{'s' if len(lines) > 1 else ''}"
+    size = sum(item["bytes"] for line in lines for item in line["left"])
+    where = ", ".join(filter(None, (study and f"study {study}", run and f"run {run}")))
+    places = dict.fromkeys(_where(line) for line in lines)
+    first = "; ".join([*places][:MOST]) + (" ..." if len(places) > MOST else "")
+    numbers = _listed([line["n"] for line in lines])
+    return f"{where or 'no study'}: {count} of {size:,} bytes, lines {numbers}: {first}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    first = ", ".join(map(str, numbers[:MOST]))
+    return first + (f" ... {numbers[-1]}" if len(numbers) > MOST else "")
 
 
 def _run(out: Path) -> str:
@@ -63,13 +130,12 @@ def _run(out: Path) -> str:
         raise UnseenError(f"{out} holds no records of a federation.", remedy=remedy) from None
 
 
-def _entries(out: Path, site: str) -> Iterator[tuple[str, str]]:
-    """Yield what the server noted of the answers' lines in the site's ledger."""
+def _messages(out: Path, site: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield the folder, and what the server noted, of each answer with a line in the ledger."""
     for path in sorted(out.rglob(MESSAGES)):
         for line in _read(path):
             if line.get("site") == site and line.get("entry"):
-                where = f"{line['kind']} {line.get('exchange', '')}".strip()
-                yield where, str(line["entry"])
+                yield path.parent, line
 
 
 def _read(path: Path) -> list[Any]:

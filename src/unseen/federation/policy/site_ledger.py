@@ -2,7 +2,8 @@
 
 Each line has the SHA-256 of the line before it and its own, over everything else that it says. So
 a line that was changed, moved or taken out breaks the chain from there on. A line is on the disk
-before what it speaks of leaves.
+before what it speaks of leaves. A line's length has a bound, whatever a question says: a longer
+text is cut, and its length and SHA-256 stand in place of the rest.
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ FILE, LOCK = "ledger.jsonl", "ledger.lock"
 UNFINISHED = "ledger.unfinished"
 #: What the first line follows.
 BEGINNING = "0" * 64
+#: Characters that a line keeps of a text, and bytes that a line may have.
+TEXT, LONGEST = 500, 2**16
+#: Lines of refusals in one day, after which the next refusals add none.
+REFUSALS = 10_000
+#: Rules that no data decide: a site that waits for an approval says so again and again.
+BEFOREHAND = ("signed", "approval")
+#: Bytes that are read at once where the last line is looked for.
+BLOCK = 2**16
+#: Parts of a line that follow from the answer, and not from the words of the question.
+ANSWERED = ("left", "releases")
 Line = Mapping[str, Any]
 
 
@@ -84,13 +95,30 @@ class SiteLedger:
         self._mend()
         last = self._last()
         head = {"n": last["n"] + 1 if last else 1, "time": now()}
-        line = {**head, **content, "previous": last["hash"] if last else BEGINNING}
+        line = {**head, **_bounded(content), "previous": last["hash"] if last else BEGINNING}
         line["hash"] = hash_of(line)
+        text = json.dumps(line, sort_keys=True).encode() + b"\n"
+        if len(text) > LONGEST:
+            raise UnseenError(f"a line of {len(text)} bytes is longer than {LONGEST}.")
         new = not self._exists()
-        _append(self.path, json.dumps(line, sort_keys=True).encode() + b"\n")
+        _append(self.path, text)
         if new:
             _sync(self.folder)
         return line
+
+    def refuse(self, **content: Any) -> Line | None:
+        """Return the line of a refusal: the last one if it says the same, else a new one.
+
+        Returns:
+            None where this day has `REFUSALS` of them: no line is written.
+        """
+        self._mend()
+        last, own = self._last(), _bounded(content)
+        if last is not None and {name: last.get(name) for name in own} == own:
+            return last
+        day = now()[:10]
+        today = (line for line in self.lines() if str(line.get("time")).startswith(day))
+        return self.append(**content) if sum("rule" in x for x in today) < REFUSALS else None
 
     def _exists(self) -> bool:
         if self.path.exists() and not self.path.is_file():
@@ -120,13 +148,17 @@ class SiteLedger:
         LOG.warning("the unfinished last line of %s is in %s now", self.path, self.set_aside)
 
     def _last(self) -> Line | None:
-        """The last line."""
+        """The last line, whatever its length."""
         if not self._exists():
             return None
         with self.path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 2**20))
-            lines = file.read().splitlines()
-        return dict(json.loads(lines[-1])) if lines else None
+            start, text = file.seek(0, os.SEEK_END), b""
+            while start and b"\n" not in text[:-1]:
+                size = min(BLOCK, start)
+                start = file.seek(start - size)
+                text = file.read(size) + text
+        last = text[:-1].rpartition(b"\n")[2]
+        return dict(json.loads(last)) if last else None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -145,6 +177,20 @@ def hash_of(line: Line) -> str:
     content = {name: value for name, value in line.items() if name != "hash"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _bounded(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a line says, with everything that a question may have written cut to `TEXT`."""
+    return {k: v if k in ANSWERED else _cut(v) for k, v in content.items()}
+
+
+def _cut(value: Any) -> Any:
+    """Return a value of JSON, or the beginning of its text where that is too long."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    if len(text) <= TEXT:
+        return value
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[:TEXT]}… ({len(text)} characters, SHA-256 {digest})"
 
 
 def _is_line(text: bytes) -> bool:

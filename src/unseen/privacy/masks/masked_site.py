@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -99,25 +100,33 @@ class Site(kinds.Site):
         }  # fmt: skip
         self.pending["deals"] |= dict.fromkeys(slots, deal)
         published = {"keys": keys, "commits": commits}
+        marks = {
+            name: {slot: [shares.mark(bytes.fromhex(half)) for half in halves]
+                   for slot, halves in own.items()}
+            for name, own in by_name.items()
+        }  # fmt: skip
         about = {"what": "shares", **published}
         bundles = [
-            self._to(name, json.dumps(by_name[name]).encode(), deal, about)
-            for name in names
-            if name != self.name
+            self._to(n, json.dumps(by_name[n]).encode(), deal, {**about, "marks": marks[n]})
+            for n in names
+            if n != self.name
         ]
-        return wire.pack({"kind": "shared", "slot": "", **self.label, **published}, bundles)
+        head = {"kind": "shared", "slot": "", **self.label, **published, "marks": marks}
+        return wire.pack(head, bundles)
 
     def mask(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
-        """Return a row under its masks; the others' shares come with the question and stay."""
-        deal = self._deal(header)
+        """Return a row under its masks, or whose shares do not fit what they published.
+
+        Note:
+            The others' shares come with the question, and stay. A wrong one leaves this site's row
+            unmasked: whoever dealt it could not be told from somebody else.
+        """
+        deal, slot = self._deal(header), header["slot"]
+        self._company(header)
+        if accused := self._take(header, parts, deal):
+            head = {"kind": "accused", "slot": slot, **self.label, "accused": accused}
+            return wire.pack(head)
         self._admit(header)
-        others = [name for name in deal["names"] if name != self.name]
-        for name, bundle in zip(others, parts, strict=True):
-            published = {key: header[key][name] for key in ("keys", "commits")}
-            content = self._from(name, bytes(bundle), deal, {"what": "shares", **published})
-            deal["shares"][name] = json.loads(content)
-            deal["keys"][name] = published["keys"]
-        slot = header["slot"]
         names, row = header["names"], self.pending["held"][slot].double().numpy()
         weights, blocks = np.array(header["weights"], ndmin=2), header["blocks"] or [[0, len(row)]]
         values = np.zeros_like(row)
@@ -135,6 +144,23 @@ class Site(kinds.Site):
         }  # fmt: skip
         head = {"kind": "masked", "slot": slot, "size": len(row), **self.label}
         return wire.pack({**head, "received": self.pending["received"]}, [covered.tobytes()])
+
+    def _take(
+        self, header: Mapping[str, Any], parts: wire.Parts, deal: dict[str, Any]
+    ) -> list[str]:
+        """Keep the shares that the others dealt to this site; return whose are wrong."""
+        others = [name for name in deal["names"] if name != self.name]
+        accused = []
+        for name, bundle in zip(others, parts, strict=True):
+            published = {key: header[key][name] for key in ("keys", "commits", "marks")}
+            try:
+                content = self._from(name, bytes(bundle), deal, {"what": "shares", **published})
+                own_shares = checked_shares(content, published["marks"])
+            except BadReply:
+                accused.append(name)
+                continue
+            deal["shares"][name], deal["keys"][name] = own_shares, published["keys"]
+        return accused
 
     def confirm(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
         """Vouch to each of the others for who is left in a sum; for one answer to that alone."""
@@ -166,8 +192,9 @@ class Site(kinds.Site):
         vouched = {self.name}
         for name, tag in zip(header["vouched"], parts, strict=True):
             about = {"what": "left", "slot": slot, "once": sum["once"], "left": present}
-            self._from(name, bytes(tag), deal, about)
-            vouched.add(name)
+            with suppress(BadReply):  # it vouches for nothing, and the others may be enough
+                self._from(name, bytes(tag), deal, about)
+                vouched.add(name)
         if len(vouched & set(present)) < deal["least"]:
             raise BadReply(f"{len(vouched)} vouch for who is left; {deal['least']} are needed.")
         self.pending["open"].append(slot)
@@ -269,3 +296,23 @@ class Site(kinds.Site):
                 alone = f"the weights of {slot!r} leave only {', '.join(heavy)} in the sum"
                 less = f"or the others with less than 1/{HEAVY:g} of the largest weight"
                 raise BadReply(f"{alone}, {less}: it would be that client's own row.")
+
+
+def checked_shares(content: bytes, marks: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the shares in a bundle: slot -> both, as text.
+
+    Args:
+        content: The bundle, opened.
+        marks: Slot -> what its site published of both.
+
+    Raises:
+        BadReply: They are not what was published.
+    """
+    try:
+        own_shares = {slot: list(map(str, halves)) for slot, halves in json.loads(content).items()}
+        fits = {n: [shares.mark(bytes.fromhex(h)) for h in own] for n, own in own_shares.items()}
+    except (ValueError, TypeError, AttributeError):
+        fits = {}
+    if not fits or fits != {slot: list(both) for slot, both in marks.items()}:
+        raise BadReply("shares do not fit what their site published of them.")
+    return own_shares

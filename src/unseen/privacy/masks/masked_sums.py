@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from unseen.core import Exchange, Method, Turn
-from unseen.errors import Departed, UnseenError
+from unseen.errors import BadReply, Departed
 from unseen.privacy import wire
 from unseen.privacy.kinds import Masks, SealedRows, ServerSide
 from unseen.privacy.masks import shares
 from unseen.privacy.masks.streams import Integers, own_stream, purpose, stream
+
+LOG = logging.getLogger("flwr")
+T = TypeVar("T")
+#: (site, header of its answer, parts) -> the content; raises what is wrong with it.
+Read = Callable[[str, dict[str, Any], wire.Parts], T]
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,7 @@ class Deal:
         names: The sites.
         keys: Site -> slot -> the public key of its masks.
         commits: Site -> slot -> what it published of its own seed.
+        marks: Site -> other site -> slot -> what it published of both shares of that one.
         bundles: Site -> other site -> the shares that it sealed for that one.
     """
 
@@ -34,11 +43,16 @@ class Deal:
     names: list[str]
     keys: Mapping[str, Mapping[str, str]]
     commits: Mapping[str, Mapping[str, str]]
+    marks: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
     bundles: Mapping[str, Mapping[str, bytes]]
 
     def bundles_to(self, name: str) -> list[bytes]:
         """Return what the others sealed for a site, in the order of their names."""
         return [self.bundles[other][name] for other in self.names if other != name]
+
+    def marks_to(self, name: str) -> dict[str, Any]:
+        """Return what the others published of a site's shares."""
+        return {other: self.marks[other][name] for other in self.names}
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,7 @@ class MaskedRows(SealedRows["Server"]):
             absent = [name for name in self.names if name not in before.answers]
             if absent and not server.final:
                 server.waiting[self.slot] = before
-                raise Departed(absent)
+                raise Departed(absent, server.faults)
             # What was opened before is final: the others stand for those who left.
             scale = float(weights.sum()) / before.total if absent and before.total else 1.0
         total = self._opened(before)
@@ -109,25 +123,35 @@ class MaskedRows(SealedRows["Server"]):
 
     def _collected(self, weights: Tensor, blocks: Sequence[slice] | None) -> Collected:
         """Ask for masked rows, among those whose seeds were shared."""
-        deal, label = self._shared(self.names), self.server.label
+        server, label = self.server, self.server.label
+        deal = self._shared([n for n in self.names if n not in server.faults or not server.final])
         here = [name for name in self.names if name in deal.names]
         own = weights.new_zeros((*weights.shape[:-1], len(deal.names)), dtype=torch.float64)
         places = [deal.names.index(name) for name in here]
         own[..., places] = weights.double()[..., [self.names.index(name) for name in here]]
-        self.server.asked.add(self.slot)
+        server.asked.add(self.slot)
         header = {
             "kind": "mask", "slot": self.slot, **label, "names": deal.names, "deal": deal.id,
             "once": wire.nonce(), "weights": own.tolist(),
             "blocks": None if blocks is None else [[b.start, b.stop] for b in blocks],
             "keys": deal.keys, "commits": deal.commits,
         }  # fmt: skip
-        answers = self.ask({name: wire.pack(header, deal.bundles_to(name)) for name in here})
-        whole = {"slot": self.slot, "size": self.shape[1], **label}
-        vectors = {
-            name: (np.frombuffer(content, np.uint64), str(head["received"]))
-            for name, (head, (content,)) in wire.accepted(answers, "masked", whole).items()
+        questions = {
+            name: wire.pack({**header, "marks": deal.marks_to(name)}, deal.bundles_to(name))
+            for name in here
         }
-        return Collected(header, vectors, deal, own)
+        read = partial(vector_in, size=self.shape[1])
+        answers = self._read(questions, ("masked", "accused"), {"slot": self.slot}, read)
+        accused = {name: by for name, by in answers.items() if isinstance(by, list)}
+        if not accused:
+            vectors = {name: v for name, v in answers.items() if not isinstance(v, list)}
+            return Collected(header, vectors, deal, own)
+        blame = blamed(accused, len(deal.names) - 1)
+        server.faults |= blame
+        server.deals = {slot: other for slot, other in server.deals.items() if other is not deal}
+        if not server.final:
+            raise Departed([name for name in self.names if name in server.faults], server.faults)
+        return self._collected(weights, blocks)
 
     def _shared(self, names: list[str]) -> Deal:
         """Return the public parts of seeds that are shared among these, or those of them here."""
@@ -139,19 +163,17 @@ class MaskedRows(SealedRows["Server"]):
             return before
         header = {"kind": "share", "slot": "", **label, "names": names, "deal": wire.nonce()}
         header["slots"] = server.dealt_with(self.slot)
-        answers = self.ask(dict.fromkeys(names, wire.pack(header)))
-        replies = wire.accepted(answers, "shared", label)
+        questions = dict.fromkeys(names, wire.pack(header))
+        read = partial(published_in, names=names, slots=header["slots"])
+        replies = self._read(questions, ("shared",), {}, read)
         if missing := [name for name in names if name not in replies]:
             if not server.final:
-                raise Departed(missing)
+                raise Departed(missing, server.faults)
             return self._shared([name for name in names if name in replies])
-        heads = {name: head for name, (head, _) in replies.items()}
-        bundles = {
-            name: dict(zip([n for n in names if n != name], map(bytes, parts), strict=True))
-            for name, (_, parts) in replies.items()
-        }
-        keys, commits = ({n: h[part] for n, h in heads.items()} for part in ("keys", "commits"))
-        deal = Deal(header["deal"], names, keys, commits, bundles)
+        keys, commits, marks, bundles = (
+            {name: parts[place] for name, parts in replies.items()} for place in range(4)
+        )
+        deal = Deal(header["deal"], names, keys, commits, marks, bundles)
         server.deals |= dict.fromkeys(header["slots"], deal)
         return deal
 
@@ -161,24 +183,25 @@ class MaskedRows(SealedRows["Server"]):
         t = server.least(sum.deal)
         about = {key: sum.header[key] for key in ("slot", "names", "deal", "once")}
         question = wire.pack({"kind": "confirm", **about, **server.label, "present": present})
-        replies = self._enough("confirmed", dict.fromkeys(present, question), t)
+        count = partial(counted, count=len(present) - 1)
+        replies = self._enough("confirmed", dict.fromkeys(present, question), t, count)
         tags: dict[str, dict[str, bytes]] = {name: {} for name in present}
-        for name, (_, parts) in replies.items():
+        for name, parts in replies.items():
             others = [other for other in present if other != name]
             for other, tag in zip(others, parts, strict=True):
-                tags[other][name] = bytes(tag)
+                tags[other][name] = tag
         server.final.append(self.slot)
         header = {"kind": "unmask", **about, **server.label}
         questions = {
             name: wire.pack({**header, "vouched": list(tags[name])}, list(tags[name].values()))
             for name in replies
         }
-        opened = self._enough("unmasked", questions, t)
+        opened = self._enough("unmasked", questions, t, partial(shares_in, sum=sum, slot=self.slot))
         total = np.zeros(self.shape[1], np.uint64)
         for vector, _ in sum.answers.values():
             total = total + vector
         for place, name in enumerate(names):
-            own = {other: bytes(content[place]) for other, (_, content) in opened.items()}
+            own = {other: parts[place] for other, parts in opened.items()}
             total = total - self._cover(sum, name, own, t)
         return total
 
@@ -204,19 +227,131 @@ class MaskedRows(SealedRows["Server"]):
         return total
 
     def _enough(
-        self, kind: str, questions: Mapping[str, bytes], t: int
-    ) -> dict[str, tuple[dict[str, Any], wire.Parts]]:
+        self, kind: str, questions: Mapping[str, bytes], t: int, read: Read[list[bytes]]
+    ) -> dict[str, list[bytes]]:
         """Return the answers of at least t sites, without which a sum stays closed."""
-        label = {"slot": self.slot, **self.server.label}
-        replies = wire.accepted(self.ask(questions), kind, label)
+        faults = self.server.faults
+        replies = self._read(questions, (kind,), {"slot": self.slot}, read)
         if len(replies) < t:
-            silent = ", ".join(sorted(questions.keys() - replies.keys()))
-            raise UnseenError(
-                f"{len(replies)} sites help to open the sum of {self.slot!r}, and {t} are needed; "
-                f"silent: {silent}.",
+            away = sorted(questions.keys() - replies.keys())
+            reasons = "; ".join(f"{name}: {faults[name]}" for name in away if name in faults)
+            silent = ", ".join(name for name in away if name not in faults)
+            raise BadReply(
+                f"{len(replies)} sites help to open the sum of {self.slot!r}, and {t} are needed"
+                + (f"; silent: {silent}" if silent else "") + (f"; {reasons}" if reasons else "."),
                 remedy="The same command begins the round again once they are back.",
-            )
+            )  # fmt: skip
         return replies
+
+    def _read(
+        self, questions: Mapping[str, bytes], kinds: Sequence[str], about: Mapping[str, Any],
+        read: Read[T],
+    ) -> dict[str, T]:  # fmt: skip
+        """Return what sites answer; an answer that cannot be used is the fault of its site.
+
+        Args:
+            questions: Site -> question.
+            kinds: What an answer may be.
+            about: What else it must say, beside the exchange.
+            read: Returns the content of an answer, or raises what is wrong with it.
+        """
+        label, replies = {**about, **self.server.label}, dict[str, T]()
+        for name, answer in self.ask(questions).items():
+            try:
+                replies[name] = read(name, *wire.opened(name, answer, kinds, label))
+            except BadReply as error:
+                self.server.faults[name] = str(error)
+            except (LookupError, ValueError, TypeError, AttributeError, OverflowError):
+                self.server.faults[name] = f"an answer to {kinds[0]!r} of another form"
+            if name in self.server.faults:
+                LOG.warning("site %s: %s", name, self.server.faults[name])
+        return replies
+
+
+def vector_in(
+    name: str, head: Mapping[str, Any], parts: wire.Parts, size: int
+) -> tuple[Integers, str] | list[str]:
+    """Return a masked vector and the model that its site received, or whom the site accuses."""
+    if head["kind"] == "accused":
+        accused = [str(other) for other in head["accused"] if other != name]
+        if not accused:
+            raise BadReply("it accuses nobody, and sends no row.")
+        return accused
+    content = counted(name, head, parts, 1)[0]
+    if len(content) != 8 * size or head["size"] != size:
+        raise BadReply(f"a masked row of {len(content) / 8:g} numbers, where {size} were asked for")
+    if not isinstance(head["received"], str):
+        raise BadReply("it does not say which model its row is of")
+    return np.frombuffer(content, np.uint64), head["received"]
+
+
+def published_in(
+    name: str, head: Mapping[str, Any], parts: wire.Parts, names: Sequence[str],
+    slots: Sequence[str],
+) -> tuple[Any, Any, Any, dict[str, bytes]]:  # fmt: skip
+    """Return what a site published of its seeds, and what it sealed for each of the others."""
+    others = [other for other in names if other != name]
+    bundles = dict(zip(others, counted(name, head, parts, len(others)), strict=True))
+    keys, commits = ({s: number(head[part][s]) for s in slots} for part in ("keys", "commits"))
+    marks = {
+        other: {slot: [number(mark) for mark in pair(head["marks"][other][slot])] for slot in slots}
+        for other in names
+    }
+    return keys, commits, marks, bundles
+
+
+def pair(values: Any) -> Any:
+    """Return two values; anything else is of another form."""
+    first, second = values
+    return first, second
+
+
+def number(text: Any) -> str:
+    """Return 32 bytes as hexadecimal text; anything else is of another form."""
+    if len(bytes.fromhex(text)) != 32:
+        raise BadReply(f"a number of {len(text)} digits, where 64 were asked for")
+    return str(text)
+
+
+def counted(name: str, head: Mapping[str, Any], parts: wire.Parts, count: int) -> list[bytes]:
+    """Return the parts of an answer, which must be as many as were asked for."""
+    if len(parts) != count:
+        raise BadReply(f"{len(parts)} parts in its answer {head['kind']!r}, where {count} belong")
+    return [bytes(part) for part in parts]
+
+
+def shares_in(
+    name: str, head: Mapping[str, Any], parts: wire.Parts, sum: Collected, slot: str
+) -> list[bytes]:
+    """Return the shares that a site gives up, each as it was dealt to it."""
+    content = counted(name, head, parts, len(sum.deal.names))
+    for dealer, share in zip(sum.deal.names, content, strict=True):
+        if shares.mark(share) != sum.deal.marks[dealer][name][slot][dealer in sum.answers]:
+            raise BadReply(f"a share that is not the one that {dealer!r} dealt to it")
+    return content
+
+
+def blamed(accused: Mapping[str, Sequence[str]], others: int) -> dict[str, str]:
+    """Return who is left out of a sum because of shares that cannot be used, and why.
+
+    Args:
+        accused: Site -> whose shares it cannot use.
+        others: How many could accuse one site.
+
+    Note:
+        Whom more than half of the others accuse is left out by itself. Of two of whom one accuses
+        the other, nobody else can tell which one lies: both are left out.
+    """
+    by = Counter(name for names in accused.values() for name in set(names))
+    why = "the shares that it dealt to the others do not fit what it published"
+    alone = {name: why for name, count in by.items() if count >= 2 and 2 * count > others}
+    pairs: dict[str, str] = {}
+    for name, names in accused.items():
+        for other in set(names) - alone.keys() if name not in alone else ():
+            pairs |= dict.fromkeys(
+                (name, other), f"{name!r} says that it cannot use the shares that {other!r} dealt"
+            )
+    return alone | pairs
 
 
 def proportion(sum: Collected, names: Sequence[str], weights: Tensor) -> float | None:
@@ -238,6 +373,7 @@ class Server(ServerSide):
         waiting: Slot -> vectors of a sum that somebody left before it was opened.
         asked: Slots of which masked rows were asked for.
         final: Slots whose sums were opened, so that nothing of the exchange begins again.
+        faults: Site -> what was wrong with an answer of it in this exchange.
     """
 
     form = ""
@@ -250,12 +386,14 @@ class Server(ServerSide):
         self.waiting: dict[str, Collected] = {}
         self.final: list[str] = []
         self.asked: set[str] = set()
+        self.faults: dict[str, str] = {}
         self.alike: list[str] = []
 
-    def hello(self, exchange: Exchange, turn: Turn) -> str:
+    def begin(self, exchange: Exchange, turn: Turn) -> None:
         self.deals, self.waiting, self.final, self.asked = {}, {}, [], set()
+        self.faults = {}
         self.alike = [name for name, slot in exchange.row_slots.items() if slot.view is None]
-        return super().hello(exchange, turn)
+        super().begin(exchange, turn)
 
     def least(self, deal: Deal) -> int:
         """Return how many sites open what was shared."""

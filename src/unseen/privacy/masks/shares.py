@@ -3,7 +3,8 @@
 A seed of 128 bits is shared by Shamir's scheme over GF(2^128) (PyCryptodome): any t shares give it,
 t − 1 say nothing about it. A site encrypts each share for the one that gets it, with a key that the
 two alone can make of their long-term keys (X25519, HKDF-SHA-256, ChaCha20-Poly1305), so the server
-that carries it can neither read nor make one.
+that carries it can neither read nor make one. It publishes a hash of each share, by which the one
+that gets it, and the server once it is opened, tell a wrong one from the one that was dealt.
 
 Source:
     Shamir 1979, "How to share a secret"; Bonawitz et al. 2017, "Practical Secure Aggregation for
@@ -17,7 +18,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, islice
 from typing import Any
 
 from unseen.errors import BadReply, optional
@@ -25,8 +25,6 @@ from unseen.privacy import wire
 
 #: Bytes of a seed and of a share, and of the salt before a sealed content.
 SEED, SALT = 16, 32
-#: How many choices of t shares are tried where some are wrong.
-TRIES = 500
 #: One site's long-term key with another's public one: (private, public).
 Pair = tuple[bytes, bytes]
 
@@ -59,22 +57,22 @@ def joined(
     """Return the seed that t shares give.
 
     Args:
-        shares: Those that came, by site.
+        shares: Those that came, by site, each as its `mark` says that it was dealt.
         t: How many are needed.
         names: All among whom it was shared.
         fits: Whether a seed is the one that was shared; it looks at what its site published.
         whose: Whose seed it is.
 
     Raises:
-        BadReply: No choice of t shares fits: some are wrong.
+        BadReply: They give another seed: whoever dealt them published something else.
     """
     places = {name: place for place, name in enumerate(sorted(names), 1)}
-    for some in islice(combinations(sorted(shares), t), TRIES):
-        seed = bytes(_shamir().combine([(places[name], shares[name]) for name in some]))
-        if fits(seed):
-            return seed
-    came = ", ".join(sorted(shares))
-    raise BadReply(f"the shares of {whose!r} that came from {came} do not fit what it published.")
+    some = [(places[name], shares[name]) for name in sorted(shares)[:t]]
+    seed = bytes(_shamir().combine(some))
+    if fits(seed):
+        return seed
+    what = f"the shares that {whose!r} dealt give another seed than the one that it published"
+    raise BadReply(f"{what}, so the sum stays closed.", remedy=f"Begin a run without {whose!r}.")
 
 
 def _shamir() -> Any:
@@ -95,6 +93,15 @@ def public_of(private: bytes) -> bytes:
 def commitment(seed: bytes) -> str:
     """Return what is published of a seed, so that shares of it can be checked."""
     return hashlib.sha256(b"unseen masks 2 seed " + seed).hexdigest()
+
+
+def mark(share: bytes) -> str:
+    """Return what is published of a share, so that it is known again.
+
+    Note:
+        Each share by itself is 128 random bits, of which a hash says nothing.
+    """
+    return hashlib.sha256(b"unseen masks 2 share " + share).hexdigest()
 
 
 def sealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
