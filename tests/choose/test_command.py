@@ -27,7 +27,7 @@ def table(folder: Path, labels: list[str], sites: str = "abc") -> Path:
 
 def command(path: Path, *more: str) -> list[str]:
     return [
-        "choose", str(path), "--domain", "site", "--label", "y", "rounds=1",
+        "choose", str(path), "--site", "site", "--label", "y", "rounds=1",
         "model=mlp(widths=[2])", "--recipes", "glm", "--rates", "1,5", "--out",
         str(path.parent / "out"), *more,
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def test_the_label_is_read_as_the_table_is(tmp_path: Path, unseen: Command) -> N
     path = tmp_path / "latin.csv"
     path.write_bytes("\n".join(["klinik;tot;x", *lines, ""]).encode("latin-1"))
     ran = unseen(
-        "choose", str(path), "--domain", "klinik", "--label", "tot", "encoding=latin-1",
+        "choose", str(path), "--site", "klinik", "--label", "tot", "encoding=latin-1",
         "missing=['.']", "missing_label=drop", "decimal=,", "separator=;", "--recipes", "glm",
         "--dry-run",
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unseen.cli.console import Settings, names
+from unseen.cli.console import Settings, Site, names
 
 #: What the label of a csv file may be.
 TASKS = ("classification", "regression")
@@ -16,7 +16,7 @@ TASKS = ("classification", "regression")
 def choose(
     name: Annotated[str, typer.Argument(metavar="FILE.csv|FOLDER|NAME|FILE.toml")],
     settings: Settings = None,
-    domain: str | None = None,
+    site: Site = None,
     label: str | None = None,
     event: str | None = None,
     task: str | None = None,
@@ -41,12 +41,12 @@ def choose(
     disclosed and what it cost. `unseen train --recipe DIR/choice.json` takes the answer.
 
     Args:
-        name: Your csv file, with --domain and --label; your folder of images, as
+        name: Your csv file, with --site and --label; your folder of images, as
             SITE/CLASS/image.png; or a study, of which the data, the network and the training are
             taken.
         settings: Settings of the study's file, to be changed; of a csv file also options of its
             table, such as "drop=['id']", of a folder those of its images, such as size=28.
-        domain: The column of a csv file that names the site.
+        site: The column of a csv file that names the site.
         label: The column of a csv file that holds the label.
         event: The column of a csv file that says whether the event was seen (1) or the row was
             censored (0), where the label is the time until it.
@@ -83,7 +83,7 @@ def choose(
     reading = folder.OPTIONS if of_images(name) else delimited.OPTIONS
     own = {key: overrides.pop(key) for key in reading if key in overrides}
     own |= {"event": event} if event is not None else {}
-    source, about = source_of(name, domain, label, task, own)
+    source, about = source_of(name, site, label, task, own)
     if Path(name).is_dir():
         if data_dir is not None:
             raise UnseenError(
@@ -125,7 +125,7 @@ def choose(
 
 def source_of(
     name: str,
-    domain: str | None,
+    site: str | None,
     label: str | None,
     task: str | None,
     options: Mapping[str, Any],
@@ -134,7 +134,7 @@ def source_of(
 
     Args:
         name: A csv file, a folder of images, or a study.
-        domain: The column of a csv file that names the site.
+        site: The column of a csv file that names the site.
         label: The column that holds the label.
         task: What the label is, `classification` or `regression`; None to see it in the file.
         options: Further options of the table, such as `event` or `drop`, or of the images.
@@ -142,11 +142,11 @@ def source_of(
     from unseen.errors import UnseenError, choice
 
     if name.lower().endswith((".csv", ".csv.gz")):
-        if domain is None or label is None:
+        if site is None or label is None:
             raise UnseenError(
-                f"{name} is a table, and which columns name the site and hold the label is not "
-                "said.",
-                remedy=f"Write: unseen choose {name} --domain COLUMN --label COLUMN. unseen data "
+                f"{name} is a table: --site and --label have to name its columns of the site and "
+                "of the label.",
+                remedy=f"Write: unseen choose {name} --site COLUMN --label COLUMN. unseen data "
                 f"check {name} lists the columns.",
             )
         if task is not None:
@@ -154,17 +154,14 @@ def source_of(
         path = Path(name).resolve()
         if not path.is_file():
             raise UnseenError(f"there is no file {name}.")
-        every = {"path": str(path), "domain": domain, "label": label, **options}
-        if (
-            "event" not in options
-            and (task or task_of(path, domain, label, options)) == "regression"
-        ):
+        every = {"path": str(path), "domain": site, "label": label, **options}
+        if "event" not in options and (task or task_of(path, site, label, options)) == "regression":
             every["task"] = "regression"
         listed = ", ".join(f"{key}={value!r}" for key, value in every.items())
         return "table", {"dataset": f"table({listed})", "name": path.name.split(".")[0]}
     images = of_images(name)
-    if (options and not images) or not {domain, label, task} <= {None}:
-        named = ", ".join(dict.fromkeys(["--domain", "--label", "--event", *options]))
+    if (options and not images) or not {site, label, task} <= {None}:
+        named = ", ".join(dict.fromkeys(["--site", "--label", "--event", *options]))
         raise UnseenError(
             f"{named} and --task are of a csv file; the study says its own.",
             remedy="Leave them out, or give a csv file.",
@@ -181,7 +178,7 @@ def of_images(name: str) -> bool:
     return Path(name).is_dir() and not any(Path(name).glob("*.toml"))
 
 
-def task_of(path: Path, domain: str, label: str, options: Mapping[str, Any]) -> str:
+def task_of(path: Path, site: str, label: str, options: Mapping[str, Any]) -> str:
     """Return whether a csv file's label is a class, or a number to predict, which is then said.
 
     It is a number where `unseen data check` says that so many numbers are hardly classes: more than
@@ -189,7 +186,7 @@ def task_of(path: Path, domain: str, label: str, options: Mapping[str, Any]) -> 
 
     Args:
         path: The file.
-        domain: The column of the site.
+        site: The column of the site.
         label: The column of the label.
         options: Those of the table, some of which say how the file is read.
     """
@@ -197,7 +194,7 @@ def task_of(path: Path, domain: str, label: str, options: Mapping[str, Any]) -> 
     from unseen.datasets.tables.sheet import coded, read
 
     reading = {name: options[name] for name in READING if name in options}
-    sheet = read(path, [domain, label], **reading)
+    sheet = read(path, [site, label], **reading)
     values, _ = coded(sheet.plain(label))
     most = 10 if any("." in value for value in values) else 15
     if len(values) <= most or any(sheet.number(cell) is None for cell in sheet.present(label)):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")]
 Study = Annotated[str, typer.Argument(metavar="NAME|FILE.toml")]
+#: The column of a file that names the site; --domain is the name it had in version 0.1.
+Site = Annotated[str | None, typer.Option("--site", "--domain", metavar="COLUMN")]
 
 #: Columns of a file or a pipe, unless the variable COLUMNS says how many.
 WIDE = 160

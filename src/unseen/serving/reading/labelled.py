@@ -152,7 +152,7 @@ class LabelledData:
 
         def answer(item: Item) -> tuple[str, Value | str | None]:
             if self.request.domain and item.cells:
-                check_known(f"column of {place} (for domain)", item.cells, domain)
+                check_known(f"column of {place} (for the site)", item.cells, domain)
             name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
             name = sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
             if drop and label in item.cells and inputs.is_missing(cell.strip()):
