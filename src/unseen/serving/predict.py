@@ -1,7 +1,6 @@
 """Predictions for files: one line each, also for what could not be predicted."""
 
 import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -295,8 +294,6 @@ def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
             out.parent.mkdir(parents=True, exist_ok=True)
             context = out.open("w", encoding="utf-8", errors="surrogateescape", newline="")
             file = stack.enter_context(context)
-        elif isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
-            sys.stdout.reconfigure(errors="surrogateescape")
         if form == "csv":
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns.names)
