@@ -478,7 +478,7 @@ def test_a_site_opens_no_sum_of_fewer_than_it_counts_on() -> None:
             rows.linear(even[:count])
 
 
-@pytest.mark.parametrize("weights", [[1.0, 0.001, 0.001], [1.0, 1 / 25, 1 / 25]]])
+@pytest.mark.parametrize("weights", [[1.0, 0.001, 0.001], [1.0, 1 / 25, 1 / 25]])
 def test_weights_that_show_one_row_are_refused(weights: list[float]) -> None:
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
