@@ -453,7 +453,7 @@ def test_what_a_site_refuses_and_why(tmp_path: Path) -> None:
     ("key", "value", "reason"),
     [
         ("protocol", 0, f"the protocol does not match: the server says 0, the site {PROTOCOL}"),
-        ("layout", "old/old", "the layout of the model does not match: the server says 'old/old'"),
+        ("layout", "old/old", "another question was answered at this position"),
         ("digest", "0", "Unexpected keyword argument: digest"),
     ],
 )
