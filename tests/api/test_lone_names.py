@@ -10,7 +10,7 @@ import pytest
 
 import unseen
 from unseen.api import choose
-from unseen.choose import playing
+from unseen.choice import playing
 from unseen.errors import UnseenError
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")

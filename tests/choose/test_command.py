@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from support.command_line import Command
 
-from unseen.choose.playing import Candidates, play
+from unseen.choice.playing import Candidates, play
 from unseen.cli.choosing import source_of, task_of
 from unseen.datasets.tables.delimited import load
 from unseen.spec.study import StudySpec
@@ -63,7 +63,7 @@ def test_a_number_with_many_values_is_predicted_as_one(tmp_path: Path, unseen: C
     assert ran.code == 0, ran.err
     assert "the label 'y' is a number with 60 values, and is predicted as one" in ran.err
     assert "--task classification" in ran.err
-    assert "expect rmse" in ran.out
+    assert "At a new site: rmse" in ran.out
 
 
 def test_the_task_may_be_said(tmp_path: Path, unseen: Command) -> None:

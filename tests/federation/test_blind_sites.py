@@ -76,7 +76,7 @@ class Blind:
 
     def hall(self) -> Hall:
         def tamper(site: str, question: Answer, answer: Answer) -> Iterable[Answer]:
-            turn = json.loads(question["head"]).get("turn", {})
+            turn = json.loads(question["head"]).get("position", {})
             answers = list(self.meddle(site, turn, answer))
             self.passed += [question, *answers]
             return answers
@@ -197,8 +197,8 @@ def test_a_run_goes_on_after_the_server_was_killed(made: Callable[..., Blind]) -
     alike(lines(blind.run(), "target.jsonl"), before)
     found = blind.agree()
     assert all(torch.allclose(found[k], whole[k], atol=1e-5) for k in found)
-    asked = [json.loads(q["head"])["turn"]["round"] for _, q in blind.last.sent
-             if "turn" in q["head"]]  # fmt: skip
+    asked = [json.loads(q["head"])["position"]["round"] for _, q in blind.last.sent
+             if "position" in q["head"]]  # fmt: skip
     assert min(asked) == 1
 
 

@@ -68,7 +68,7 @@ def written(folder: Path, rounds: int = 2, deadline: float = 60) -> Path:
 
 def trains(question: Answer) -> int:
     """The round in which a question asks for training, or −1."""
-    turn = json.loads(str(question["head"])).get("turn", {})
+    turn = json.loads(str(question["head"])).get("position", {})
     return int(turn["round"]) if turn.get("exchange") == "train" else -1
 
 

@@ -224,7 +224,7 @@ def spoiled(
     """Training answers of one site in some rounds, changed."""
 
     def tamper(name: str, question: Answer, answer: Answer) -> Iterable[Answer] | str:
-        turn = json.loads(question["head"]).get("turn", {})
+        turn = json.loads(question["head"]).get("position", {})
         if name == site and turn.get("exchange") == "train" and turn["round"] in rounds:
             return change(answer)
         return [answer]
@@ -359,7 +359,7 @@ def test_a_site_leaves_for_a_round_and_comes_back(tmp_path: Path) -> None:
         return []
 
     def tamper(name: str, question: Answer, answer: Answer) -> Iterable[Answer] | str:
-        turn = json.loads(question["head"]).get("turn", {})
+        turn = json.loads(question["head"]).get("position", {})
         if turn.get("exchange") == "train" and turn["round"] == 3:
             hall.away.clear()
         return spoiled("15", leave, (1,))(name, question, answer)
@@ -397,7 +397,9 @@ def test_a_full_disk_leaves_the_last_good_state(tmp_path: Path) -> None:
     (folder / "checkpoint.pt.part").unlink()
     again = Hall(kits(tmp_path, SITES, tmp_path))
     federated.run(str(file), str(tmp_path / "out"), again, list(SITES))
-    trained = [json.loads(q["head"])["turn"]["round"] for _, q in again.sent if "turn" in q["head"]]
+    trained = [
+        json.loads(q["head"])["position"]["round"] for _, q in again.sent if "position" in q["head"]
+    ]
     assert min(trained) == 1  # round 0 was safe
     same(tmp_path / "one", tmp_path / "out")
 
@@ -462,7 +464,7 @@ def test_a_message_that_does_not_match_is_refused_with_both_values(
     hall = Hall(numbers)
     file = written(tmp_path, "fedavg", rounds=1)
     federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
-    turns = ((s, q, json.loads(q["head"]).get("turn", {})) for s, q in hall.sent)
+    turns = ((s, q, json.loads(q["head"]).get("position", {})) for s, q in hall.sent)
     site, question = next((s, q) for s, q, turn in turns if turn.get("exchange") == "train")
     if key == "protocol":
         question = {**question, key: value}

@@ -26,6 +26,7 @@ from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle, sparing
 from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy import spending
+from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.federation.policy.small_groups import few, hidden_groups, merged, without_few
 from unseen.federation.policy.study_rules import breaches, columns_of
@@ -60,10 +61,18 @@ def asked(
     return Site.read(next(kit for kit in places.values() if kit.name == "0")), questions[-1]
 
 
-def changed(question: Mapping[str, Any], turn: Mapping[str, Any] = {}, **head: Any) -> Any:
-    before = json.loads(question["head"])
-    after = before | head | {"turn": before["turn"] | turn}
-    return {**question, "head": json.dumps(after)}
+def changed(question: Mapping[str, Any], position: Mapping[str, Any] = {}, **agreed: Any) -> Any:
+    head = json.loads(question["head"])
+    head["position"] |= position
+    head["agreement"] |= agreed
+    return {**question, "head": json.dumps(head)}
+
+
+def another_run(site: Site, question: Mapping[str, Any], **agreed: Any) -> Any:
+    """The question in a run that the site approved after the first, of other sites or terms."""
+    approvals = Approvals(site.account)
+    approvals.approve(*approvals.every())
+    return changed(question, run="another", **agreed)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +106,7 @@ def test_every_use_of_a_column_is_looked_at() -> None:
     assert "the column 'died' may not be used as label" in rules
 
 
-@pytest.mark.parametrize("what", ["terms", "roster", "rounds"])
+@pytest.mark.parametrize("what", ["terms", "roster", "run"])
 def test_noise_is_other_noise_for_every_other_question(what: str, tmp_path: Path) -> None:
     """Noise of 50 under two questions that differ in the label's codes alone does not cancel."""
     pytest.importorskip("opacus", reason="needs the extra dp")
@@ -105,23 +114,27 @@ def test_noise_is_other_noise_for_every_other_question(what: str, tmp_path: Path
     site, question = asked(tmp_path, "train", privacy=privacy)
     first = handle(question, site)["row/model"]
     assert torch.equal(handle(question, site)["row/model"], first)
-    terms = json.loads(question["head"])["terms"]
+    agreed = json.loads(question["head"])["agreement"]
+    terms, members = agreed["terms"], agreed["members"]
     other = {
-        "terms": changed(question, terms={**terms, "classes": terms["classes"][::-1]}),
-        "roster": changed(question, {"roster": ["0", "15"]}),
-        "rounds": changed(question, {"rounds": 3}),
+        "terms": {"terms": {**terms, "classes": terms["classes"][::-1]}},
+        "roster": {"members": {name: members[name] for name in ("0", "15", "75")}},
+        "run": {},
     }[what]
-    second = handle(other, site).get("row/model")
-    if second is not None:  # else it was refused
-        assert (second - first).abs().median() > 0.1 * first.abs().median()
+    second = handle(another_run(site, question, **other), site)["row/model"]
+    assert (second - first).abs().median() > 0.1 * first.abs().median()
 
 
 def test_names_that_nobody_has_a_key_of_hide_no_row(tmp_path: Path) -> None:
     noise = "dp(clip=1.0, noise=100.0, delta=1e-4, trust='sum')"
     privacy = f'[privacy]\nchannel = "masks()"\nclients = "{noise}"\n{RANGES}'
     site, question = asked(tmp_path, "train", privacy=privacy, masks=True)
-    roster = [*json.loads(question["head"])["turn"]["roster"], "ghost"]
-    answer = handle(changed(question, {"roster": sorted(roster)}), site)
+    study = json.loads(question["head"])["study"] | {"holdout": "none"}
+    members = dict.fromkeys([*SITES, "ghost"], "train")
+    head = json.loads(question["head"]) | {"study": study}
+    head["position"]["task"] = "all"
+    other = changed({**question, "head": json.dumps(head)}, members=members, run="other")
+    answer = handle(other, site)
     assert answer["refused"].startswith("this site has no key to mask its rows from ghost")
 
 
@@ -129,7 +142,10 @@ def test_a_validation_domain_measures_all_of_its_rows(tmp_path: Path) -> None:
     held_back = OPEN.replace("[columns]", 'evaluate = ["validation"]\n[columns]')
     site, question = asked(tmp_path, "validate", held_back)
     assert handle(question, site)["scalar/examples"] < 10
-    assert handle(changed(question, role="validation"), site)["rule"] == "evaluate"
+    head = json.loads(question["head"])
+    head["study"]["holdout"] = {"source": ["15", "30"], "validation": ["0"], "target": ["75"]}
+    head["agreement"]["run"] = "other"
+    assert handle({**question, "head": json.dumps(head)}, site)["rule"] == "evaluate"
 
 
 @pytest.mark.parametrize("method", ["fedavg+swad", "fedavg+ga(on='validation')"])
@@ -290,7 +306,7 @@ def test_counts_that_leave_are_of_enough_rows(rows: list[int], least: int) -> No
         ({"schema": {"columns": ["a", "a", "b", "c", "d"]}}, "columns is"),
         ({"schema": {"columns": ["a", "b", "c"]}}, "columns is"),
         ({"schema": None}, "one is a table"),
-        ({"classes": None}, "the message asks for others"),
+        ({"classes": None}, "numbers as labels"),
         ({"standardise": "died"}, "labels to standardise"),
         ({"times": ["t", "event"]}, "columns of time and event"),
     ],
@@ -299,11 +315,11 @@ def test_terms_that_read_the_data_otherwise_get_no_sums(lie, fault: str, tmp_pat
     """A number as a category would leave as a count of each of its values."""
     site, question = asked(tmp_path, "statistics")
     assert "refused" not in handle(question, site)
-    terms = json.loads(question["head"])["terms"]
+    terms = json.loads(question["head"])["agreement"]["terms"]
     schema = terms["schema"]
     if "schema" in lie:
         schema = lie["schema"] and schema | lie["schema"]
     changes = lie | {"schema": schema}
-    answer = handle(changed(question, terms=terms | changes), site)
+    answer = handle(another_run(site, question, terms=terms | changes), site)
     assert answer.get("rule") == "study" and fault in str(answer["refused"])
     assert not any(name.startswith("row/") for name in answer)

@@ -33,7 +33,7 @@ def test_no_job_ends_without_its_evaluation(tmp_path: Path) -> None:
     failing: set[str] = {"validate"}
 
     def tamper(name: str, question: Answer, answer: Answer) -> Iterable[Answer]:
-        turn = json.loads(question["head"]).get("turn", {})
+        turn = json.loads(question["head"]).get("position", {})
         if turn.get("exchange") in failing:
             return [{**answer, "refused": "not today"}]
         return [answer]
@@ -52,7 +52,7 @@ def test_a_target_that_fails_ends_nothing(tmp_path: Path) -> None:
     def tamper(name: str, question: Answer, answer: Answer) -> Iterable[Answer]:
         return (
             [{**answer, "refused": "not today"}]
-            if name == "75" and "turn" in json.loads(question["head"])
+            if name == "75" and "position" in json.loads(question["head"])
             else [answer]
         )
 

@@ -194,10 +194,10 @@ def test_under_noise_no_metric_leaves(tmp_path: Path) -> None:
     assert "No metric left a site" in text and "ε" in text
     head = json.loads(str(next(q for _, q in place.sent if q["kind"] == "keep")["head"]))
     for kind, exchange in (("measure", "measure"), ("exchange", "validate")):
-        turn = {**head["turn"], "exchange": exchange}
+        position = {**head["position"], "exchange": exchange}
         question = {
             **next(q for _, q in place.sent if q["kind"] == "keep"), "kind": kind,
-            "head": json.dumps({**head, "turn": turn}),
+            "head": json.dumps({**head, "position": position}),
         }  # fmt: skip
         assert "refused" in handle(question, Site.read(tmp_path / "kits" / "a")), kind
 

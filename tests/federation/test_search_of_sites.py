@@ -73,7 +73,10 @@ def asked(tmp_path: Path) -> tuple[Site, dict[str, Any]]:
     questions: dict[str, Any] = {}
 
     def keep(site: str, question: dict[str, Any], answer: dict[str, Any]) -> list[dict[str, Any]]:
-        if question["kind"] == "exchange" and json.loads(question["head"])["trial"]["values"]:
+        if (
+            question["kind"] == "exchange"
+            and json.loads(question["head"])["position"]["trial"]["values"]
+        ):
             questions.setdefault("first", (site, question))
         return [answer]
 
@@ -88,10 +91,10 @@ def test_a_site_makes_a_trial_of_what_it_agreed_to_and_of_nothing_else(tmp_path:
 
     def answer(**trial: Any) -> Mapping[str, Any]:
         head = json.loads(question["head"])
-        head["trial"] |= trial
+        head["position"]["trial"] |= trial
         return handle({**question, "head": json.dumps(head)}, site)
 
-    values = json.loads(question["head"])["trial"]["values"]
+    values = json.loads(question["head"])["position"]["trial"]["values"]
     assert set(values) == {"fedprox.mu", "training.optimiser.lr", "training.batch_size"}
     assert "refused" not in answer()
     outside = answer(values=values | {"training.optimiser.lr": 2.0})

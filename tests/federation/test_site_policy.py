@@ -302,11 +302,14 @@ def test_a_message_that_leaves_the_study_is_refused(tmp_path: Path) -> None:
     name, question = next((s, q) for s, q in hall.sent if "train" in q.get("about", ""))
     site = Site.read(next(kit for kit in numbers.values() if kit.name == name))
     head = json.loads(question["head"])
-    turn = {**head["turn"], "round": 5, "rounds": 9}
-    for change in ({"method": "ppdg"}, {"seed": 4}, {"model": "mlp(widths=[2])"}, {"turn": turn},
-                   {"metrics": ["loss", "f1"]}):  # fmt: skip
-        answer = handle({**question, "head": json.dumps(head | change)}, site)
+    for change in ({"method": "ppdg"}, {"seed": 4}, {"round": 5}, {"task": "other"},
+                   {"exchange": "other"}):  # fmt: skip
+        position = head["position"] | change
+        answer = handle({**question, "head": json.dumps(head | {"position": position})}, site)
         assert answer["rule"] == "study", change
+    for field in ({"model": "mlp(widths=[2])"}, {"metrics": ["loss", "f1"]}, {"role": "source"}):
+        answer = handle({**question, "head": json.dumps(head | field)}, site)
+        assert answer["rule"] == "protocol", field
     assert "row/model" in handle(question, site)
 
 

@@ -52,7 +52,7 @@ def test_a_named_site_that_refuses_is_named_and_is_no_error_of_the_run(tmp_path:
     seen: list[dict[str, Any]] = []
 
     def tamper(name: str, question: Answer, answer: Answer) -> Iterable[Answer]:
-        if "turn" in json.loads(question["head"]):
+        if "position" in json.loads(question["head"]):
             seen.append(news(out))
         return [answer]
 
@@ -77,7 +77,7 @@ def test_so_is_one_that_did_not_come_and_it_stays_said(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("deadline = 60", "deadline = 2"))
 
     def fail(name: str, question: Answer, answer: Answer) -> Iterable[Answer] | str:
-        turn = json.loads(question["head"]).get("turn", {})
+        turn = json.loads(question["head"]).get("position", {})
         return "killed" if turn.get("round") == 1 else [answer]
 
     hall.tamper = fail

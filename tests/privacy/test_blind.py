@@ -150,7 +150,7 @@ def test_a_sum_that_comes_late_or_changed_is_refused() -> None:
     cargo, turn = backend.server.cargo(), replace(backend.turn, client="site-a")
     header, parts = unpack(cargo["sum/model"], "it")
     header.pop("lengths")
-    for changed in ({"round": 9}, {"nonce": "x"}, {"context": "another"}, {"base": "x"}):
+    for changed in ({"round": 9}, {"exchange": "x"}, {"context": "another"}, {"base": "x"}):
         with pytest.raises(BadReply):
             one.receive({}, {**cargo, "sum/model": pack({**header, **changed}, parts)}, turn)
     one.receive({}, cargo, turn)
@@ -184,8 +184,8 @@ def test_a_site_goes_on_in_another_process() -> None:
             self.one = self.fresh()
             return self.one.receive(inbox, cargo, turn)
 
-        def seal(self, exchange, reply, inbox, turn, hello):  # type: ignore[no-untyped-def]
-            messages = self.one.seal(exchange, reply, inbox, turn, hello)
+        def seal(self, exchange, reply, inbox, turn):  # type: ignore[no-untyped-def]
+            messages = self.one.seal(exchange, reply, inbox, turn)
             self.saved = self.one.save()
             return messages
 

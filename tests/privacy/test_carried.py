@@ -88,7 +88,7 @@ class Carried:
         return one
 
     def map(self, exchange: Any, inbox: Any, clients: Any, turn: Turn) -> list[Any]:
-        hello = self.server.hello(exchange, turn)
+        self.server.begin(exchange, turn)
         cargo, replies, stale = self.server.cargo(), [], self.server.stale
         for name in clients:
             own, one = replace(turn, client=name), self.site(name)
@@ -97,7 +97,7 @@ class Carried:
             assert one.reports == stale
             if stale:
                 self.server.take(name, one.state())
-            messages = one.seal(exchange, reply, entries, own, hello)
+            messages = one.seal(exchange, reply, entries, own)
             self.kept[name] = one.save()
             rows: Any = self.server.opened(name, messages)
             replies.append(replace(reply, rows=rows))
@@ -194,6 +194,6 @@ def test_no_sum_is_opened_and_none_replaces_another() -> None:
     found.play(1)
     header, _ = unpack(found.site("site-a").answer(pack({"kind": "open"})), "an answer")
     assert header["kind"] == "refused" and "blind" in header["why"]
-    late = {"nonce": "later", "slot": "model", "size": 3}
+    late = {"round": 7, "exchange": "later", "slot": "model", "size": 3}
     with pytest.raises(UnseenError, match="no site sent the state"):
         found.server.deliver(late, [], [], found.ask)

@@ -285,7 +285,7 @@ def test_only_weights_go_back(keys: tuple[bytes, bytes]) -> None:
     stack.combine(PPDG())
     said = [unpack(answer, "an answer")[0] for answer in answers]
     assert [header["kind"] for header in said] == ["weights"] * 3 + ["sum"]
-    expected = {"kind", "slot", "round", "exchange", "nonce", "weights", "state", "undecided"}
+    expected = {"kind", "slot", "round", "exchange", "weights", "state", "undecided"}
     assert set(said[0]) - {"lengths"} == expected
     assert all(isinstance(w, int) for w in said[0]["weights"])
 
@@ -362,7 +362,7 @@ def damaged(message: bytes, how: str, other: bytes) -> bytes:
         return pack(header, [bytes(part[:-9]) for part in parts])
     if how == "another round":
         return pack({**header, "round": 7}, parts)
-    return pack({**header, "nonce": "0123"}, parts)
+    return pack({**header, "exchange": "0123"}, parts)
 
 
 @pytest.mark.parametrize(
@@ -390,10 +390,10 @@ def test_an_exchange_that_is_over_is_refused(keys: tuple[bytes, bytes]) -> None:
     with pytest.raises(BadReply, match="asked before"):
         accepted(stack.ask(asked), "weights", {})
     stack.begin(rows)
-    with pytest.raises(BadReply, match="another nonce"):
+    with pytest.raises(BadReply, match="another round"):
         accepted(stack.ask(asked), "weights", {})
     stack.messages = old
-    with pytest.raises(BadReply, match="site-0.*another nonce"):
+    with pytest.raises(BadReply, match="site-0.*another round"):
         stack.rows()
 
 

@@ -59,7 +59,7 @@ server = blind.Server(method, {kinds.PUBLIC: receive()}, kinds.Blind())
 def deliver(header, parts, rows, ask):
     send(pack({"final": 1}, parts))
     return torch.zeros(1)
-send(server.hello(exchange, Turn(0, 0, 1, "train")).encode())
+server.begin(exchange, Turn(0, 0, 1, "train"))
 sealed = [server.opened(n, {"model": receive()})["model"] for n in names]
 rows = server.rows("model", sealed, None)
 server.deliver = deliver
@@ -101,11 +101,10 @@ def test_the_server_process_holds_no_secret_and_no_update(
 
     try:
         send(keys[1])
-        hello = receive().decode()
         for name, row in zip(stack.names, rows, strict=True):
             turn = replace(stack.turn, client=name)
             reply = Reply({"model": row})
-            message = stack.sites[name].seal(stack.exchange, reply, {}, turn, hello)["model"]
+            message = stack.sites[name].seal(stack.exchange, reply, {}, turn)["model"]
             send(message)
         for name in stack.names:
             send(stack.sites[name].answer(receive()))

@@ -78,16 +78,17 @@ class Stack:
         self.server = ckks.Server(self.method, {kinds.PUBLIC: self.public}, kind)
         files = {kinds.SECRET: self.secret}
         self.sites = {n: ckks.Site(self.method, n, files, kind) for n in self.names}
-        self.turn = Turn(0, 0, 3, "train", roster=tuple(self.names))
+        self.turn = Turn(0, -1, 3, "train", roster=tuple(self.names))
         self.questions: list[dict[str, bytes]] = []
         self.begin(rows)
 
     def begin(self, rows: Tensor) -> None:
-        """A new exchange in which the sites hold these rows."""
-        hello = self.server.hello(self.exchange, self.turn)
+        """The next round, in which the sites hold these rows."""
+        self.turn = replace(self.turn, round=self.turn.round + 1)
+        self.server.begin(self.exchange, self.turn)
         self.messages = {
             name: self.sites[name].seal(
-                self.exchange, Reply({"model": row}), {}, replace(self.turn, client=name), hello
+                self.exchange, Reply({"model": row}), {}, replace(self.turn, client=name)
             )["model"]
             for name, row in zip(self.names, rows, strict=True)
         }

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unseen.choose import Candidates, play
-from unseen.choose import choose as answer
-from unseen.choose.answer import Choice
-from unseen.choose.choice_page import write
-from unseen.choose.playing import RATES, portfolio_for
-from unseen.choose.rates import around
+from unseen.choice import Candidates, play
+from unseen.choice import choose as answer
+from unseen.choice.answer import Choice
+from unseen.choice.choice_page import write
+from unseen.choice.playing import RATES, portfolio_for
+from unseen.choice.rates import around
 from unseen.datasets.tables.frames import NAME, csv_of, with_plain_names
 from unseen.datasets.tables.sheet import names_of
 from unseen.errors import UnseenError, optional

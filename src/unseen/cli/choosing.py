@@ -67,11 +67,12 @@ def choose(
         dry_run: Check everything, say how many trainings there are and what they take; train
             nothing.
     """
-    from unseen.choose import Candidates, play
-    from unseen.choose import choose as answer
-    from unseen.choose.choice_page import paragraph, write
-    from unseen.choose.forecast import forecast, plans
-    from unseen.choose.playing import portfolio_for
+    from unseen.choice import Candidates, play
+    from unseen.choice import choose as answer
+    from unseen.choice.choice_page import answer_lines, not_judged, write
+    from unseen.choice.forecast import forecast, plans
+    from unseen.choice.playing import portfolio_for
+    from unseen.choice.refusals import served
     from unseen.datasets.image_files import folder
     from unseen.datasets.tables import delimited
     from unseen.errors import UnseenError
@@ -96,13 +97,19 @@ def choose(
     factors = [factor(text) for text in names(rates)]
     portfolio = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
     place = out or Path("choices") / study.name
-    candidates = Candidates(study, portfolio, groups, factors, not no_pool, not no_alone, nested)
+    candidates = served(
+        Candidates(study, portfolio, groups, factors, not no_pool, not no_alone, nested), data_dir
+    )
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
     if dry_run:
-        print("\n".join(forecast(plans(candidates, place / "records", data_dir), jobs)))
+        print(
+            "\n".join(
+                forecast(plans(candidates, place / "records", data_dir), jobs, candidates.refused)
+            )
+        )
         return
     try:
         trials = play(
@@ -113,8 +120,7 @@ def choose(
         raise typer.Exit(130) from None
     choice = answer(trials)
     page, data = write(choice, factors, place)
-    print(paragraph(choice))
-    print(f"page: {page}; for unseen train --recipe: {data}")
+    print("\n".join((*answer_lines(choice, page, data), *not_judged(choice))))
 
 
 def source_of(

@@ -26,7 +26,7 @@ from unseen.spec.named import parse_override
 ORDER = (
     "choose", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
     "evaluate", "export", "serve", "sign", "verify", "list", "show", "new", "data", "federation",
-    "audit", "track",
+    "audit", "track", "cite",
 )  # fmt: skip
 
 
@@ -216,6 +216,14 @@ def show(method: str) -> None:
     from unseen.cli.catalogue import page
 
     print(page(method))
+
+
+@app.command()
+def cite() -> None:
+    """Print the BibTeX entry of unseen; `report` adds those of the methods that ran."""
+    from unseen.report.citations import own_entry
+
+    print(own_entry())
 
 
 @app.callback(invoke_without_command=True)

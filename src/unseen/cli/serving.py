@@ -66,7 +66,7 @@ def train(
 
     expected = None
     if recipe is not None:
-        from unseen.choose.choice_page import expectation
+        from unseen.choice.choice_page import expectation
 
         expected = expectation(recipe)
         if file is not None and "=" in file:  # a setting: there is no file

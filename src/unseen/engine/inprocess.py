@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import cast
 
 from torch import Tensor, float16
 
@@ -18,8 +19,10 @@ from unseen.core import (
     Method,
     Model,
     Reply,
+    Rows,
     Turn,
 )
+from unseen.core.added_rows import Added, AddedRows, add, totals
 from unseen.core.entering import apart
 from unseen.core.joint import Ask, JointLocal, OneOf, Several
 from unseen.core.parts import able
@@ -95,9 +98,10 @@ class InProcess(Backend):
         answers = self._ready(exchange, asks)
         left = [ask for ask in asks() if not is_given(ask, answers)] if answers else []
         ready = Ready(answers, {ask.turn.client for ask in left} if answers else {*clients})
-        replies = []
+        replies, sums = [], totals(exchange, inbox)
         for name, k in zip(clients, places, strict=True):
-            replies.append(self._one(exchange, inbox, name, turn, k, ready))
+            reply = self._one(exchange, inbox, name, turn, k, ready)
+            replies.append(add(reply, sums, exchange, inbox))
             self._rows.let_go()
         return replies
 
@@ -195,8 +199,10 @@ class InProcess(Backend):
         self.model.bind(vector, buffers)
         return {"model": vector, "buffers": buffers}
 
-    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
+    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
         rows = [reply.rows[slot] for reply in replies]
+        if rows and isinstance(rows[0], Added):
+            return AddedRows(cast("list[Added]", rows))
         return DenseRows(rows, reference, self.memory_limit)
 
 

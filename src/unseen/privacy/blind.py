@@ -47,6 +47,11 @@ def keep_stand_in(
     return stand_in(old.numel(), new.dtype), state
 
 
+def where(label: Mapping[str, Any]) -> str:
+    """Return which exchange of which round a label is of."""
+    return f"{label['round']}/{label['exchange']}"
+
+
 def stand_in(size: int, dtype: torch.dtype) -> Tensor:
     """Return NaN [P] that takes no memory."""
     return torch.full((1,), torch.nan, dtype=dtype).expand(size)
@@ -64,7 +69,7 @@ class State:
     Attributes:
         entries: The inbox.
         moments: What the server's steps remember.
-        after: The exchange whose sums are in it, by its nonce.
+        after: The exchange whose sums are in it, as `where` says it.
     """
 
     entries: Mapping[str, Tensor] = field(default_factory=dict)
@@ -155,10 +160,10 @@ class Server(ckks.Server):
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
     ) -> Tensor:
         """Keep an encrypted sum for the next messages; a stand-in takes its place."""
-        if header["nonce"] != self.after:
+        if (here := where(header)) != self.after:
             if self.stale:
                 raise UnseenError("no site sent the state that these sums belong to.")
-            self.base, self.after = self.after, header["nonce"]
+            self.base, self.after = self.after, here
         self.sums[header["slot"]] = wire.pack({"kind": "apply", "base": self.base, **header}, parts)
         return stand_in(header["size"], rows[0].dtype)
 
@@ -242,7 +247,7 @@ class Site(ckks.Site):
         what = "the server's sums"
         messages = {slot: wire.unpack(content, what) for slot, content in sums.items()}
         first = next(iter(messages.values()))[0]
-        label = {key: first.get(key) for key in ("round", "exchange", "nonce")}
+        label = {key: first.get(key) for key in ("round", "exchange")}
         exchange = self.exchanges.get(str(label["exchange"]))
         if exchange is None or exchange.row_slots.keys() != sums.keys():
             raise BadReply(f"{what} are not those of an exchange of this method.")
@@ -265,7 +270,7 @@ class Site(ckks.Site):
         placed = sum_by_place(exchange, vectors)
         entries, moments = apply_sums(exchange, entries, placed, before, table)
         newer = {exchange.memory(slot): memory for slot, memory in moments.items() if memory}
-        return State(entries, {**state.moments, **newer}, str(label["nonce"]))
+        return State(entries, {**state.moments, **newer}, where(label))
 
     def state(self) -> bytes:
         return seal_state(self.working, self.secret, self.job) if self.reports else b""

@@ -50,11 +50,9 @@ Opened = Callable[[str, SealedReply], Reply]
 Serve = Callable[[Method], ServerSide]
 
 
-def leave(
-    site: Site, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
-) -> SealedReply:
+def leave(site: Site, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn) -> SealedReply:
     """Return all that leaves a site: scalars as they are, rows sealed by `Site.seal`, the state."""
-    rows = site.seal(exchange, reply, inbox, turn, hello) if exchange.slots else {}
+    rows = site.seal(exchange, reply, inbox, turn) if exchange.slots else {}
     return SealedReply(reply.scalars, rows, site.state())
 
 
@@ -77,7 +75,7 @@ class Channelled(Backend):
 
     @abstractmethod
     def exchange(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], hello: str, opened: Opened
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], opened: Opened
     ) -> list[Reply]:
         """Return one reply for each client, in the order of the names.
 
@@ -85,7 +83,6 @@ class Channelled(Backend):
             exchange: What is asked for.
             inbox: What the server has, stand-ins included: replies must fit it.
             clients: To whom it goes.
-            hello: What begins the exchange, see `ServerSide.hello`.
             opened: Opens what comes from a client.
         """
 
@@ -126,7 +123,8 @@ class Channelled(Backend):
                 server.take(name, sealed.state)
             return Reply(rows, sealed.scalars)
 
-        return self.exchange(exchange, inbox, clients, server.hello(exchange, turn), opened)
+        server.begin(exchange, turn)
+        return self.exchange(exchange, inbox, clients, opened)
 
     def _disclose(self, name: str, label: str, form: str, content: bytes) -> None:
         self.disclosures.append(Disclosure(name, label, form, len(content)))
@@ -168,7 +166,7 @@ class LocalSites(Channelled):
         self.backend, self.sites = backend, sites
 
     def exchange(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], hello: str, opened: Opened
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], opened: Opened
     ) -> list[Reply]:
         clear, cargo, replies = self.server.clear(inbox), self.server.cargo(), []
         for name in clients:
@@ -176,7 +174,7 @@ class LocalSites(Channelled):
             entries = site.receive(clear, cargo, turn)
             received = {n: entry.to(self.model.device) for n, entry in entries.items()}
             (reply,) = self.backend.map(exchange, received, [name], self.turn)
-            replies.append(opened(name, leave(site, exchange, reply, received, turn, hello)))
+            replies.append(opened(name, leave(site, exchange, reply, received, turn)))
         return replies
 
     def put(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:

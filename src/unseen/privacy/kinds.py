@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -93,9 +92,7 @@ class Site(ABC):
         """
         return inbox
 
-    def seal(
-        self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
-    ) -> dict[str, bytes]:
+    def seal(self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn) -> dict[str, bytes]:
         """Seal a reply's rows; of a row that is not finite the fault alone leaves.
 
         Args:
@@ -103,13 +100,11 @@ class Site(ABC):
             reply: The client's reply.
             inbox: What the client received.
             turn: Which round it is.
-            hello: What the server began the exchange with.
 
         Returns:
             Slot -> message.
         """
-        number = json.loads(hello)["nonce"]
-        label = {"round": turn.round, "exchange": exchange.name, "nonce": number}
+        label = {"round": turn.round, "exchange": exchange.name}
         self.pending = {"label": label, **self.start(inbox)}
         messages = {}
         for slot in exchange.row_slots:
@@ -165,7 +160,7 @@ class Site(ABC):
 
 
 class ServerSide(ABC):
-    """A channel's side at the server: it numbers each exchange, and opens what is of it alone.
+    """A channel's side at the server: it opens what is of the exchange that it began last.
 
     Attributes:
         form: In what form rows leave with the replies; empty where none does.
@@ -179,17 +174,16 @@ class ServerSide(ABC):
 
     def __init__(self, mark: Mapping[str, str] | None = None) -> None:
         self.mark = mark or {}
-        self.label: dict[str, Any] = {"round": -1, "exchange": "", "nonce": ""}
+        self.label: dict[str, Any] = {"round": -1, "exchange": ""}
         self.undecided: list[Undecided] = []
 
     def method(self, method: Method) -> Method:
         """Return the method as the server plays it."""
         return method
 
-    def hello(self, exchange: Exchange, turn: Turn) -> str:
-        """Begin an exchange: return a fresh number, which every message of it must bear."""
-        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": wire.nonce()}
-        return json.dumps({"nonce": self.label["nonce"]})
+    def begin(self, exchange: Exchange, turn: Turn) -> None:
+        """Begin an exchange, which every message of it must name."""
+        self.label = {"round": turn.round, "exchange": exchange.name}
 
     def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
         """Return the rows of one site's messages, each checked to be of this exchange and site."""

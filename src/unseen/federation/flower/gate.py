@@ -15,26 +15,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.engine.messages import ROW, Value
 from unseen.errors import UnseenError
-from unseen.expression import parse
-from unseen.federation.flower import terms
-from unseen.federation.flower.desk import Desk
+from unseen.federation.flower import once, terms
+from unseen.federation.flower.admitted import Admitted, match
+from unseen.federation.flower.script import fingerprint
+from unseen.federation.flower.site import Site
+from unseen.federation.flower.site_question import EXCHANGE, HELLO, SUMS, Question
 from unseen.federation.flower.terms import FAILED, REFUSED, Refused
 from unseen.federation.kits.signatures import check_study
 from unseen.federation.policy import site_ledger, spending, study_rules
-from unseen.federation.policy.approvals import Approvals
+from unseen.federation.policy.approvals import Approvals, Request, unapproved
 from unseen.federation.policy.proposals import SHORT
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.methods.compose import method as compose
 from unseen.privacy import channelled, kinds, wire
-from unseen.study.label_kinds import chosen_metrics
 
 LOG = logging.getLogger("flwr")
 #: Rule -> what of a question breaks it, by kind of question.
-Check = Callable[[Desk], Iterator[str]]
+Check = Callable[[Admitted], Iterator[str]]
 #: Said where nothing else may be: the ledger could not be written, so nothing that it does not
 #: know of leaves.
 UNACCOUNTED = "its ledger cannot be written, so nothing leaves; its log says why"
@@ -42,52 +41,75 @@ UNACCOUNTED = "its ledger cannot be written, so nothing leaves; its log says why
 MANY = "refused more questions today than its ledger has room for."
 
 
-def admit(desk: Desk) -> None:
-    """Refuse a question that a rule of the site forbids.
+def admit(question: Question, site: Site) -> Admitted:
+    """Return a question that no rule of the site forbids, ready to be answered.
 
     Args:
-        desk: The question, opened; nothing was computed for it yet.
+        question: The question; nothing was computed for it yet.
+        site: The site.
 
     Raises:
         Refused: With the rule's name. The words are about study and question, not about the data.
     """
-    site, proposal = desk.site, desk.proposal
+    proposal = question.proposal
     if site.policy.signed:
         try:
             check_study(site.kit or Path(), proposal.signature, proposal.digest, site.federation)
         except UnseenError as error:
             raise Refused(error.what, "signed", error.remedy) from None
+    approvals = Approvals(site.account)
     try:
-        request = Approvals(site.account).ask(proposal)
+        request = approvals.ask(proposal)
     except UnseenError as error:  # it speaks of the study alone
         raise Refused(str(error), "study") from None
-    for breach in study_rules.breaches(site.policy, desk.agreed):
+    for breach in study_rules.breaches(site.policy, question.agreed):
         raise Refused(f"{breach.why}.", breach.rule)
-    if site.policy.approval == "wait" and not request.approval:
-        name = f"study {desk.agreed.name!r}, {proposal.digest[:SHORT]},"
-        raise Refused(f"{name} waits for the approval of site {site.name!r}.", "approval")
-    if desk.study is not desk.agreed:
-        for breach in study_rules.breaches(site.policy, desk.study):
+    if why := unapproved(request, site.policy, question.run):
+        name = f"study {question.agreed.name!r}, {proposal.digest[:SHORT]},"
+        raise Refused(f"{name} {why} site {site.name!r}.", "approval")
+    asked = Admitted(site, question)
+    if asked.study is not asked.agreed:
+        for breach in study_rules.breaches(site.policy, asked.study):
             raise Refused(f"{breach.why}.", breach.rule)
-    for rule, check in RULES[desk.kind].items():
-        for why in check(desk):
+    if question.agreement is not None:
+        _begin(asked, approvals, request)
+    for rule, check in RULES[asked.kind].items():
+        for why in check(asked):
             raise Refused(f"{why}.", rule)
+    return asked
+
+
+def _begin(asked: Admitted, approvals: Approvals, request: Request) -> None:
+    """Refuse another run than the one that was agreed on first, or another state of the data."""
+    site, agreement = asked.site, asked.agreement
+    if agreement.members.get(site.name) != site.role:
+        raise Refused(f"this site is no {agreement.members.get(site.name)!r} of the run.", "role")
+    now = {"run": agreement.run, "agreement": fingerprint(agreement)}
+    now["data"] = site.digest(asked.own)
+    if request.begun.get("run") != agreement.run:
+        approvals.begin(request, now)
+        return
+    if request.begun["agreement"] != now["agreement"]:
+        raise Refused("the run's sites agreed on something else before.", "once")
+    match("the digest of the site's data", request.begun["data"], now["data"])
 
 
 def let_out(
-    ledger: SiteLedger, desk: Desk | None, echo: Mapping[str, Value], content: Mapping[str, Value]
-) -> dict[str, Value]:
+    ledger: SiteLedger, question: Question | None, asked: Admitted | None,
+    echo: Mapping[str, Value], content: Mapping[str, Value],
+) -> dict[str, Value]:  # fmt: skip
     """Return an answer, once the site's ledger has it.
 
     Args:
         ledger: The site's.
-        desk: The question; None where it could not be opened.
+        question: The question; None where it could not be read.
+        asked: The same, admitted; None where it is refused.
         echo: What every answer repeats of its question.
         content: The answer, or why there is none.
     """
     answer = {**echo, **content}
     try:
-        line = {**head_of(desk, echo), "answer": site_ledger.digest_of_parcel(answer)}
+        line = {**head_of(question, echo), "answer": site_ledger.digest_of_parcel(answer)}
         if REFUSED in content or FAILED in content:
             line |= {"rule": content.get(terms.RULE, FAILED)}
             apart = {REFUSED: (REFUSED, "plain"), FAILED: (FAILED, "plain")}
@@ -96,39 +118,43 @@ def let_out(
             if (entry := ledger.refuse(**line)) is None:
                 return {**echo, REFUSED: MANY, terms.RULE: "most.questions"}
             return {**answer, terms.ENTRY: site_ledger.entry_of(entry)}
-        assert desk is not None
-        apart, more = forms(desk, content)
+        assert asked is not None
+        apart, more = forms(asked, content)
         line |= more
-        policy = desk.site.policy.most
+        policy = asked.site.policy.most
         before = ledger.lines() if policy.epsilon is not None else []
         if why := spending.over_budget(before, line, policy.epsilon, policy.delta):
             words = {REFUSED: f"{why}.", terms.RULE: "most.epsilon"}
             LOG.warning("refused by most.epsilon: %s", why)
-            return let_out(ledger, desk, echo, words)
+            return let_out(ledger, question, None, echo, words)
         line["left"] = site_ledger.items_of(content, apart)
-        return {**answer, terms.ENTRY: site_ledger.entry_of(ledger.append(**line))}
+        answer = {**answer, terms.ENTRY: site_ledger.entry_of(ledger.append(**line))}
+        if asked is not None and asked.kind != HELLO:
+            once.keep(asked, answer)
+        return answer
     except (UnseenError, ValueError, KeyError, TypeError):
         LOG.exception("the answer of this site could not be accounted for")
         return {**echo, FAILED: UNACCOUNTED}
 
 
-def head_of(desk: Desk | None, echo: Mapping[str, Value]) -> dict[str, Any]:
+def head_of(question: Question | None, echo: Mapping[str, Value]) -> dict[str, Any]:
     """Return which question of which study a line of the ledger is about."""
     line: dict[str, Any] = {"kind": echo["kind"]}
-    if desk is None:
+    if question is None:
         return line
-    line |= {"study": desk.proposal.digest, "name": desk.agreed.name}
-    if "turn" in desk.head:
-        line |= {"job": desk.job, "round": desk.turn.round, "exchange": desk.turn.exchange}
+    line |= {"study": question.proposal.digest, "name": question.agreed.name}
+    if (position := question.position) is not None:
+        job = position.job(question.run)
+        line |= {"job": job, "round": position.round, "exchange": position.exchange}
     return line
 
 
 def forms(
-    desk: Desk, content: Mapping[str, Value]
+    asked: Admitted, content: Mapping[str, Value]
 ) -> tuple[dict[str, tuple[str, str]], dict[str, Any]]:
     """Return the slots and forms of an answer that is not plain, and what its noise protects."""
     # Masked rows stay here until the weights are known: of them the head alone leaves.
-    sealed = "header" if isinstance(desk.channel, kinds.Masks) else "encrypted"
+    sealed = "header" if isinstance(asked.channel, kinds.Masks) else "encrypted"
     apart: dict[str, tuple[str, str]] = {}
     for name in content:
         for prefix, form in ((ROW, "plain"), (terms.SEALED, sealed), (terms.CARGO, "encrypted")):
@@ -138,111 +164,104 @@ def forms(
         head, _ = wire.unpack(reply, "the answer")
         slot, form = channelled.ANSWERS.get(head.get("kind", ""), ("{} answer", "plain"))
         apart["answer"] = (slot.format(head.get("slot", "")), form)
-    if desk.kind not in ("exchange", terms.ASK) or not desk.exchange.slots:
+    if asked.kind == HELLO:
         return apart, {}
-    releases = spending.releases_of(desk.exchange, desk.counts[0], desk.turn, desk.fewest)
+    said = once.said_of(asked)
+    if asked.kind not in (EXCHANGE, terms.ASK) or not asked.exchange.slots:
+        return apart, said
+    releases = spending.releases_of(asked.exchange, asked.counts[0], asked.turn, asked.fewest)
     if releases:
         apart = {name: (slot, _noised(form)) for name, (slot, form) in apart.items()}
-    if desk.kind == terms.ASK:
-        return apart, {}
-    noised = {"releases": releases, "rows": desk.rows} if releases else {}
-    return apart, {"trained": True, **noised}
+    if asked.kind == terms.ASK:
+        return apart, said
+    noised = {"releases": releases, "rows": asked.rows} if releases else {}
+    return apart, {"trained": True, **noised, **said}
 
 
 def _noised(form: str) -> str:
     return "noised" if form == "plain" else f"noised+{form}"
 
 
-def _study(desk: Desk) -> Iterator[str]:
-    """Yield where a message says something else than the study that was agreed to."""
-    head, study = desk.head, desk.study
-    agreed = {compose(text).name for text in desk.agreed.methods}
-    if desk.study is not desk.agreed:  # a trial, whose options the desk has checked
-        agreed = {head["trial"]["method"], compose(desk.method).name}
-    if head["method"] not in agreed:
-        yield f"the study has no method {head['method']!r}"
-    if head["seed"] not in study.seed_list:
-        yield f"the study has no seed {head['seed']!r}"
-    entry = info(parse(study.dataset)[0].name)
-    if head["model"] != (model := study.model or entry.model):
-        yield f"the model of the study is {model!r}, and the message says {head['model']!r}"
-    metrics = chosen_metrics(study, desk.terms.empty(), entry.metrics)
-    if tuple(head["metrics"]) != metrics:
-        yield f"the study records {', '.join(metrics)}, and the message asks for others"
-    turn = desk.turn
-    longest = max(study.rounds, compose(desk.method).rounds or 0)
-    if turn.rounds > longest and desk.kind == "exchange":  # a mixture knows once it has its sites
-        longest = max(longest, desk.runtime.method.rounds or 0)
-    if not 0 <= turn.round < turn.rounds or (turn.rounds > longest and desk.kind == "exchange"):
-        yield f"the study has {longest} rounds, and this would be {turn.round + 1} of {turn.rounds}"
+def _study(asked: Admitted) -> Iterator[str]:
+    """Yield where a position is none of the study that was agreed to."""
+    position, kind = asked.position, asked.kind
+    asked.terms.check(asked.own)
+    if position.seed not in asked.study.seed_list:
+        yield f"the study has no seed {position.seed!r}"
+    alone = {SUMS: SUMS, terms.MEASURE: terms.MEASURE, terms.KEEP: terms.KEEP}
+    if kind in alone and position.exchange != alone[kind]:
+        yield f"the question of the kind {kind!r} is about {position.exchange!r}"
+    if kind == SUMS and (position.round or asked.role != "source"):
+        yield "sums over columns are asked for of sources, once, before the first round"
+    _ = asked.turn  # refuses what is no exchange of the study, or is not due
 
 
-def _rounds(desk: Desk) -> Iterator[str]:
-    rounds, most = desk.turn.rounds, desk.site.policy.most.rounds
+def _rounds(asked: Admitted) -> Iterator[str]:
+    rounds, most = asked.turn.rounds, asked.site.policy.most.rounds
     if rounds > most:
         yield f"the method takes {rounds} rounds, and {most} are the most"
 
 
-def _evaluate(desk: Desk) -> Iterator[str]:
-    if desk.kind not in (terms.MEASURE, terms.KEEP) and desk.reads_validation:
-        if "validation" not in desk.site.policy.evaluate:
-            yield f"{desk.method} sends figures of its held-back rows, and these do not leave"
-    elif desk.kind == terms.MEASURE or not desk.exchange.slots:
+def _evaluate(asked: Admitted) -> Iterator[str]:
+    if asked.kind not in (terms.MEASURE, terms.KEEP) and asked.reads_validation:
+        if "validation" not in asked.site.policy.evaluate:
+            yield f"{asked.method} sends figures of its held-back rows, and these do not leave"
+    elif asked.kind == terms.MEASURE or not asked.exchange.slots:
         # Of a validation domain, which trains nothing, all rows are measured.
-        role = "validation" if desk.head["role"] == "source" else "target"
-        if role not in desk.site.policy.evaluate:
+        role = "validation" if asked.role == "source" else "target"
+        if role not in asked.site.policy.evaluate:
             yield f"metrics of its rows as {role} do not leave"
 
 
-def _sites(desk: Desk) -> Iterator[str]:
-    count, least = len(desk.turn.roster), desk.site.policy.least.sites
-    if desk.head["role"] == "source" and count < least:
+def _sites(asked: Admitted) -> Iterator[str]:
+    count, least = len(asked.turn.roster), asked.site.policy.least.sites
+    if asked.role == "source" and count < least:
         yield f"{count} sites train together, and {least} are the least"
-    if isinstance(desk.channel, kinds.Masks) and (strangers := desk.strangers):
+    if isinstance(asked.channel, kinds.Masks) and (strangers := asked.strangers):
         yield f"this site has no key to mask its rows from {', '.join(strangers)}"
 
 
-def _steps(desk: Desk) -> Iterator[str]:
-    steps, least = desk.counts[1], desk.site.policy.least.steps
+def _steps(asked: Admitted) -> Iterator[str]:
+    steps, least = asked.counts[1], asked.site.policy.least.steps
     if steps is not None and steps < least:
         yield f"the reply would be of {steps} steps, and {least} are the least"
 
 
-def _examples(desk: Desk) -> Iterator[str]:
+def _examples(asked: Admitted) -> Iterator[str]:
     """Yield whether too few examples are behind a reply, a sum or a metric."""
-    count, least = desk.counts[2], desk.site.policy.least.examples
+    count, least = asked.counts[2], asked.site.policy.least.examples
     if count < least:
         yield f"the answer would be made of {count} examples, and {least} are the least"
 
 
-def _methods(desk: Desk) -> Iterator[str]:
-    return study_rules.method_breaches(desk.site.policy, desk.runtime.method)
+def _methods(asked: Admitted) -> Iterator[str]:
+    return study_rules.method_breaches(asked.site.policy, asked.runtime.method)
 
 
-def _questions(desk: Desk) -> Iterator[str]:
-    limit, digest = desk.site.policy.most.questions, desk.proposal.digest
-    lines = SiteLedger(desk.site.account).lines()
+def _questions(asked: Admitted) -> Iterator[str]:
+    limit, digest = asked.site.policy.most.questions, asked.proposal.digest
+    lines = SiteLedger(asked.site.account).lines()
     own = (x for x in lines if x.get("study") == digest and "answer" in x)
     if sum(x.get("rule") not in site_ledger.BEFOREHAND for x in own) >= limit:
         yield f"{limit} questions of this study were answered or refused, which are the most"
 
 
-def _rows(desk: Desk) -> Iterator[str]:
+def _rows(asked: Admitted) -> Iterator[str]:
     """Yield whether a site that is to train has fewer rows than any answer may be made of."""
-    (domain,), least = desk.own.domains, desk.site.policy.least.examples
-    if desk.site.role == "train" and len(domain.y) < least:
+    (domain,), least = asked.own.domains, asked.site.policy.least.examples
+    if asked.site.role == "train" and len(domain.y) < least:
         yield f"{len(domain.y)} rows are here, and {least} are the least to train on"
 
 
-def _levels(desk: Desk) -> Iterator[str]:
+def _levels(asked: Admitted) -> Iterator[str]:
     """Yield the columns whose values would leave by name, and may not."""
-    policy, data = desk.site.policy, desk.own
-    for column, codes, names in named_values(data, desk.label):
+    policy, data = asked.site.policy, asked.own
+    for column, codes, names in named_values(data, asked.label):
         counts = torch.bincount(codes[codes >= 0].long(), minlength=len(names))
         named = policy.columns is not None and data.schema is not None
         if named and "levels" not in policy.uses(column):
             yield f"the names of the values of {column!r} do not leave"
-        if column in desk.columns and nearly_unique(counts, policy.least.rows_per_level):
+        if column in asked.columns and nearly_unique(counts, policy.least.rows_per_level):
             yield f"the column {column!r} has nearly a value of its own for each row"
 
 

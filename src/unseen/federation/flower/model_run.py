@@ -172,8 +172,9 @@ def _finished(session: Session, job: Job, out: Path) -> Finished:
     setting, data = session.planned.setting, session.planned.data
     sites, prepared = session.placed(setting, job, session.task(job.task))
     runtime = Runtime.of(setting, data, prepared, job.method, job.seed, evaluates=False)
-    head = {**sites.head, "layout": terms.fingerprint(runtime.model)}
-    return Finished(session, job, replace(sites, model=runtime.model, head=head), prepared, out)
+    position = replace(sites.position, layout=terms.fingerprint(runtime.model))
+    sites = replace(sites, model=runtime.model, position=position)
+    return Finished(session, job, sites, prepared, out)
 
 
 def _write(finished: Finished) -> None:

@@ -17,12 +17,11 @@ from torch import nn
 
 from unseen.core import Model
 from unseen.core.atomic import write_atomically
-from unseen.datasets import info
 from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
-from unseen.expression import parse
 from unseen.federation.flower.column_sums import column_sums
+from unseen.federation.flower.script import Agreement, Position, fields_of, tasks_by_plan
 from unseen.federation.flower.site_backend import MESSAGES, Sites, placed
 from unseen.federation.flower.site_messages import Link
 from unseen.federation.flower.site_plan import (
@@ -113,12 +112,8 @@ class Session:
         terms = self.terms
         members = {"source": task.sources, "validation": task.validation, "target": task.targets}
         roles = {name: role for role, names in members.items() for name in names}
-        own = {
-            "method": job.method, "task": job.task, "seed": job.seed, "layout": "none",
-            "model": setting.model, **self.trial(setting),
-        }  # fmt: skip
-        folder = job.folder(setting.out)
-        sites = Sites(self.link, {**self.head, **own}, roles, folder, Model(nn.Module()))
+        folder, position = job.folder(setting.out), self.position(setting, job, task)
+        sites = Sites(self.link, self.head, position, roles, folder, Model(nn.Module()))
         totals, columns = totals_of(terms.empty(), setting.study), setting.study.privacy.columns
         without: Mapping[str, str] = {}
         if totals is not None:
@@ -136,16 +131,15 @@ class Session:
         self.link.tell(remarks=[*self.planned.data.notes, *flat, *left_out])
         return sites, prepared
 
-    def trial(self, setting: Setting) -> dict[str, Any]:
-        """Return what messages say of a setting that is not the study's own."""
+    def position(self, setting: Setting, job: Job, task: Task) -> Position:
+        """Return where messages of a job begin: before its first round."""
+        members = {name: fact.role for name, fact in self.facts.items()}
+        tasks = tasks_by_plan(self.agreed, members)
+        plan = next(plan for (plan, _), own in tasks.items() if own == task)
         folder = setting.out.relative_to(self.out)
-        own: dict[str, Any] = {"place": folder.as_posix()} if folder.parts else {}
-        if setting.trial is not None:
-            trial = setting.trial
-            own["trial"] = {
-                "method": trial.method, "values": dict(trial.values), "searching": trial.searching,
-            }  # fmt: skip
-        return own
+        place = folder.as_posix() if folder.parts else ""
+        trial = setting.trial if self.agreed.tune is not None else None
+        return Position(job.method, job.task, job.seed, 0, "", plan, trial, place)
 
     def task(self, name: str) -> Task:
         """Return the task of a name."""
@@ -252,14 +246,12 @@ def opened(
         status: Is told who is there.
     """
     limits = study.federation
-    model = study.model or info(parse(study.dataset)[0].name).model
-    head: dict[str, Any] = {"study": settings_of(study), "signature": _signature(out)}
-    head["model"] = model
-    hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
-    link = Link(
-        grid, limits, {**hello, "head": json.dumps(head)}, status.tell, account=Account(out)
-    )
     earlier = _earlier_run(out)
+    run = secrets.token_hex(8) if earlier is None else earlier[0]
+    head: dict[str, Any] = {"study": settings_of(study), "signature": _signature(out)}
+    hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
+    hello = {**hello, "head": json.dumps({**head, "run": run})}
+    link = Link(grid, limits, hello, status.tell, account=Account(out))
     without: dict[str, str] = {}
     if earlier is not None:
         # The sites that began go on; one that does not come back in a while is not waited for.
@@ -268,22 +260,18 @@ def opened(
         without = _without(out)
         link.lacking = dict(without)
         link.gather(sorted(earlier[1]), limits.patience, alone=REJOIN)
-        run, facts = earlier
+        facts = earlier[1]
     else:
         names, needed = sites or limits.sites or named(study), required(study)
-        run = secrets.token_hex(8)
         facts = dict(sorted(link.gather(names, limits.patience, needed=needed).items()))
         without = dict(link.lacking)
     link.agreed = {name: facts[name].digest for name in facts}
     link.stated = stated(study, facts)
     terms = Terms.agree(list(facts.values()))
     planned = planned_study(study, out, facts, terms)
-    head |= {
-        "run": run, "metrics": list(planned.setting.metrics), "model": planned.setting.model,
-        "terms": asdict(terms), "weights": "",
-    }  # fmt: skip
-    if study.keeps_weights:
-        head["weights"] = str(planned.setting.weights or "")
+    members = {name: fact.role for name, fact in facts.items()}
+    weights = str(planned.setting.weights or "") if study.keeps_weights else ""
+    head["agreement"] = fields_of(Agreement(run, members, terms, weights))
     planned.check_code()
     if earlier is None:
         _begin(out, run, facts, without)

@@ -6,7 +6,7 @@ Behind a channel rows leave their site sealed, and questions about them come to 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from unseen.errors import UnseenError
 from unseen.federation.flower import terms
 from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
+from unseen.federation.flower.script import Position
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
 from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channel, channelled, kinds
@@ -45,7 +46,8 @@ class Sites(Backend):
 
     Attributes:
         link: The line to them.
-        head: What every message of the job says.
+        head: What every message of the run says.
+        position: What every message of the job asks for, but for round and exchange.
         roles: Site -> its role in the task.
         folder: Where the account of messages is written.
         model: The network, as the server has it.
@@ -58,6 +60,7 @@ class Sites(Backend):
 
     link: Link
     head: Mapping[str, Any]
+    position: Position
     roles: Mapping[str, str]
     folder: Path
     model: Model
@@ -80,7 +83,7 @@ class Sites(Backend):
 
     def replies(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn, more: Parcel,
-        opened: Callable[[str, Mapping[str, Value]], Reply],
+        opened: Callable[[str, Mapping[str, Value]], Reply], shown: Inbox | None = None,
     ) -> list[Reply]:  # fmt: skip
         """Send the inbox to each client and return their replies.
 
@@ -91,11 +94,13 @@ class Sites(Backend):
             turn: Which exchange of which round it is.
             more: What else is sent; it overrides inbox entries of the same name.
             opened: (site, its answer) -> the reply in it.
+            shown: What replies must fit, where some of it does not travel in the clear.
         """
         # What comes through a channel is about all of it.
         entries = inbox if self.sealed else exchange.outgoing(inbox)
         parcel = {**messages.from_inbox(entries), **more}
-        shapes, totals = row_shapes(exchange, inbox), exchange.local
+        shown = inbox if shown is None else shown
+        shapes, totals = row_shapes(exchange, shown), exchange.local
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
         replies: dict[str, Reply] = {}
@@ -111,7 +116,7 @@ class Sites(Backend):
             return fault or unlike(replies[name], exchange)
 
         parcels = dict.fromkeys(clients, parcel)
-        questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, inbox))
+        questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, shown))
         faults = {name: q.fault for name, q in questions.items() if q.answer is None}
         if minimum and not exchange.slots and len(faults) == len(questions):
             why = f"no site could evaluate in {turn.exchange}{reasons(faults)}."
@@ -152,18 +157,16 @@ class Sites(Backend):
             good: Returns what is wrong with an answer.
             room: How many bytes the rows of an answer may have.
         """
-        job = {key: self.head[key] for key in ("method", "task", "seed")}
+        own = replace(self.position, round=turn.round, exchange=turn.exchange)
+        job = {"method": own.method, "task": own.task, "seed": own.seed}
         about = "{method} · {task} · seed {seed}".format_map(job)
-        about += f" · round {turn.round} · {turn.exchange} · layout {self.head['layout']}"
+        about += f" · round {turn.round} · {turn.exchange} · layout {own.layout}"
         at = {"round": turn.round, "exchange": turn.exchange}
         self.link.tell(**at, rounds=turn.rounds, waiting="", **job)
         sums = self.statistics
         common: dict[str, Value] = {} if sums is None else {terms.STATISTICS: sums}
-        full, label = {}, messages.from_turn(turn)
-        for name, parcel in parcels.items():
-            facts, role = self.link.facts.get(name), self.roles.get(name, "source")
-            own = {"role": role, "digest": facts.digest if facts else "", "turn": label}
-            full[name] = {**common, **parcel, "head": json.dumps({**self.head, **own})}
+        common["head"] = json.dumps({**self.head, "position": asdict(own)})
+        full = {name: {**common, **parcel} for name, parcel in parcels.items()}
         questions = self.link.ask(kind, full, about, minimum, good, str(turn.round), room)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / MESSAGES).open("ab") as file:
@@ -241,13 +244,10 @@ class SealedSites(channelled.Channelled):
         self.sites = sites
 
     def exchange(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], hello: str,
-        opened: channelled.Opened,
-    ) -> list[Reply]:  # fmt: skip
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], opened: channelled.Opened
+    ) -> list[Reply]:
         clear, cargo = self.server.clear(inbox), self.server.cargo()
-        more: dict[str, Value] = {"hello": hello}
-        more |= {messages.INBOX + name: "sealed" for name in inbox.keys() - clear.keys()}
-        more |= {terms.CARGO + name: content for name, content in cargo.items()}
+        more: dict[str, Value] = {terms.CARGO + n: content for n, content in cargo.items()}
 
         def unpacked(name: str, parcel: Parcel) -> Reply:
             rows = messages.named(parcel, terms.SEALED, bytes)
@@ -255,7 +255,7 @@ class SealedSites(channelled.Channelled):
             scalars = messages.to_reply(parcel).scalars
             return opened(name, channelled.SealedReply(scalars, rows, state))
 
-        return self.sites.replies(exchange, inbox, clients, self.turn, more, unpacked)
+        return self.sites.replies(exchange, clear, clients, self.turn, more, unpacked, inbox)
 
     def put(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
         parcels = {name: {"question": question} for name, question in questions.items()}
@@ -285,7 +285,8 @@ def placed(
         clients: Stand-ins for the sites.
         memories: What a checkpoint held.
     """
-    sites = replace(sites, model=model, head={**sites.head, "layout": terms.fingerprint(model)})
+    position = replace(sites.position, layout=terms.fingerprint(model))
+    sites = replace(sites, model=model, position=position)
     kind = channel.read(study.privacy.channel, study.privacy.server)
     if isinstance(kind, kinds.Clear):
         return sites

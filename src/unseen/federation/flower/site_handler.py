@@ -22,9 +22,10 @@ from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
 from unseen.engine.messages import Parcel, Value, from_reply, named, to_inbox
 from unseen.errors import UnseenError
-from unseen.federation.flower import gate, site_model, terms
-from unseen.federation.flower.desk import Desk, match
+from unseen.federation.flower import gate, once, site_model, terms
+from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.site import Site
+from unseen.federation.flower.site_question import HELLO, Question
 from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
 from unseen.federation.kits.closed import closed
 from unseen.federation.policy.site_ledger import SiteLedger
@@ -41,57 +42,58 @@ from unseen.study.watcher import FINAL, save_tensors, tensors_of
 LOG = logging.getLogger("flwr")
 
 
-def hello(desk: Desk) -> dict[str, Value]:
+def hello(asked: Admitted) -> dict[str, Value]:
     """Return who the site is and what its data are called."""
-    counted = not desk.study.privacy.clients  # with this noise no number leaves a site
-    facts = Facts.of(desk.own, desk.site.role, desk.site.digest(desk.own), versions(), counted)
-    desk.featured(desk.own)  # now, since an exchange has a deadline
+    counted = not asked.study.privacy.clients  # with this noise no number leaves a site
+    digest = asked.site.digest(asked.own)
+    facts = Facts.of(asked.own, asked.site.role, digest, versions(), counted)
+    asked.featured(asked.own)  # now, since an exchange has a deadline
     return {"facts": json.dumps(asdict(facts))}
 
 
-def sums(desk: Desk) -> dict[str, Value]:
+def sums(asked: Admitted) -> dict[str, Value]:
     """Return the sums over the site's training rows by which tables are standardised."""
-    totals = totals_of(desk.terms.empty(), desk.study)
+    totals = totals_of(asked.terms.empty(), asked.study)
     if totals is None:
         raise Refused("was asked for statistics of a table; the data are not a table.")
-    if desk.study.privacy.columns is not None or desk.study.privacy.noised:
+    if asked.study.privacy.columns is not None or asked.study.privacy.noised:
         raise Refused(
             "was asked for sums over columns, which this study's privacy keeps here.", "privacy"
         )
-    plain = desk.study.training.model_copy(update={"oversample": False, "loss": ""})
-    study = desk.study.model_copy(update={"training": plain})
-    data = replace(desk.data, schema=None, standardise=None)
-    raw = prepare(data, desk.task, study, desk.head["seed"])
+    plain = asked.study.training.model_copy(update={"oversample": False, "loss": ""})
+    study = asked.study.model_copy(update={"training": plain})
+    data = replace(asked.data, schema=None, standardise=None)
+    raw = prepare(data, asked.task, study, asked.position.seed)
     (collect,) = statistics(totals).exchanges
-    client = raw.everyone[desk.site.name]
-    reply, _ = collect.local(Model(nn.Module()), {}, client, {}, desk.turn)
+    client = raw.everyone[asked.site.name]
+    reply, _ = collect.local(Model(nn.Module()), {}, client, {}, asked.turn)
     return from_reply(reply)
 
 
-def exchange(desk: Desk) -> dict[str, Value]:
+def exchange(asked: Admitted) -> dict[str, Value]:
     """Do one exchange of the method as `InProcess` does it, with the memory that lies on disk."""
-    model, name = desk.model, desk.site.name
-    inbox = to_inbox(desk.parcel, model.device)
-    if desk.exchange.slots:
-        if not desk.runtime.method.fits:
-            check_batches(model.module, desk.prepared.sources, desk.study)
+    model, name = asked.model, asked.site.name
+    inbox = to_inbox(asked.parcel, model.device)
+    if asked.exchange.slots:
+        if not asked.runtime.method.fits:
+            check_batches(model.module, asked.prepared.sources, asked.study)
         try:
-            check_noised(desk.study, desk.data, model.module)
+            check_noised(asked.study, asked.data, model.module)
         except UnseenError as error:  # it speaks of the study and the network, not of the data
             raise Refused(str(error), "privacy") from None
-    if desk.side is None:
-        inbox = desk.exchange.incoming(inbox, len(model.vector))
+    if asked.side is None:
+        inbox = asked.exchange.incoming(inbox, len(model.vector))
     check_inbox(inbox, model)
-    memories = client_memories.load(desk.folder)
-    received = inbox if desk.side is None else receive(desk, desk.side, inbox)
-    client, least = desk.prepared.everyone[name], desk.site.policy.least.examples
+    memories = client_memories.load(asked.folder)
+    received = inbox if asked.side is None else receive(asked, asked.side, inbox)
+    client, least = asked.prepared.everyone[name], asked.site.policy.least.examples
     backend = InProcess(model, {name: client}, memories)
-    (reply,) = backend.map(sparing(desk.exchange, least), received, [name], desk.turn)
-    client_memories.save(desk.folder, memories)
-    desk.rows = wire.digest_of(reply.rows).hex()
-    codes = {} if desk.exchange.slots else client.split("validation").meta
+    (reply,) = backend.map(sparing(asked.exchange, least), received, [name], asked.turn)
+    client_memories.save(asked.folder, memories)
+    asked.rows = wire.digest_of(reply.rows).hex()
+    codes = {} if asked.exchange.slots else client.split("validation").meta
     reply = without_few(reply, codes, least)
-    return from_reply(reply) if desk.side is None else leave(desk, desk.side, reply, received)
+    return from_reply(reply) if asked.side is None else leave(asked, asked.side, reply, received)
 
 
 def sparing(exchange: Exchange, least: int) -> Exchange:
@@ -114,55 +116,56 @@ def check_inbox(inbox: Inbox, model: Model) -> None:
             raise Refused(f"{name!r} came with {NOT_FINITE}.")
 
 
-def receive(desk: Desk, side: kinds.Site, inbox: Inbox) -> Inbox:
+def receive(asked: Admitted, side: kinds.Site, inbox: Inbox) -> Inbox:
     """Return the inbox as this site's local part sees it, of what came in the clear and sealed."""
     if not side.remembers:
-        desk.side_file.unlink(missing_ok=True)
-    elif desk.side_file.exists():  # what it knows of the sums that come now
-        side.load(desk.side_file.read_bytes())
-    turn = replace(desk.turn, client=desk.site.name)
-    entries = side.receive(inbox, named(desk.parcel, terms.CARGO, bytes), turn)
-    return {name: entry.to(desk.model.device) for name, entry in entries.items()}
+        asked.side_file.unlink(missing_ok=True)
+    elif asked.side_file.exists():  # what it knows of the sums that come now
+        side.load(asked.side_file.read_bytes())
+    turn = replace(asked.turn, client=asked.site.name)
+    entries = side.receive(inbox, named(asked.parcel, terms.CARGO, bytes), turn)
+    return {name: entry.to(asked.model.device) for name, entry in entries.items()}
 
 
-def leave(desk: Desk, side: kinds.Site, reply: Reply, inbox: Inbox) -> dict[str, Value]:
+def leave(asked: Admitted, side: kinds.Site, reply: Reply, inbox: Inbox) -> dict[str, Value]:
     """Return all that leaves the site: scalars as they are, rows and state sealed.
 
     Args:
-        desk: The message.
+        asked: The message.
         side: The channel's side here.
         reply: What the site would send in the clear.
         inbox: What its local part saw.
     """
-    exchange, turn = desk.exchange, replace(desk.turn, client=desk.site.name)
+    exchange, turn = asked.exchange, replace(asked.turn, client=asked.site.name)
     last = turn.round == turn.rounds - 1
-    if side.blind and not exchange.slots and last and not desk.study.save:
-        notes = {key: str(desk.head[key]) for key in ("run", "method", "task", "seed", "model")}
-        trained = tensors_of(desk.model, inbox["model"], inbox["buffers"])
-        save_tensors(desk.folder / FINAL, trained, notes)  # nobody else has it
-    hello = str(desk.parcel["hello"])
-    sealed = channelled.leave(side, exchange, reply, inbox, turn, hello)
+    if side.blind and not exchange.slots and last and not asked.study.save:
+        position = asked.position
+        notes = {"run": asked.agreement.run, "method": position.method, "task": position.task,
+                 "seed": str(position.seed), "model": asked.network}  # fmt: skip
+        trained = tensors_of(asked.model, inbox["model"], inbox["buffers"])
+        save_tensors(asked.folder / FINAL, trained, notes)  # nobody else has it
+    sealed = channelled.leave(side, exchange, reply, inbox, turn)
     if exchange.slots:
-        write_atomically(desk.side_file, side.save())
+        write_atomically(asked.side_file, side.save())
     parcel = from_reply(Reply(scalars=sealed.scalars))
     if sealed.state:
         parcel[terms.CARGO + kinds.STATE] = sealed.state
     return parcel | {terms.SEALED + slot: row for slot, row in sealed.rows.items()}
 
 
-def answer(desk: Desk) -> dict[str, Value]:
+def answer(asked: Admitted) -> dict[str, Value]:
     """Return a site's answer to a question about the rows that it sealed last."""
-    side, question = desk.side, desk.parcel["question"]
-    if side is None or not desk.side_file.exists() or not isinstance(question, bytes):
+    side, question = asked.side, asked.parcel["question"]
+    if side is None or not asked.side_file.exists() or not isinstance(question, bytes):
         raise UnseenError("no question is answered before rows were sealed here.")
-    side.load(desk.side_file.read_bytes())
+    side.load(asked.side_file.read_bytes())
     reply = side.answer(question)
-    write_atomically(desk.side_file, side.save())
+    write_atomically(asked.side_file, side.save())
     return {"answer": reply}
 
 
 #: Who answers each kind of message.
-ANSWERS: Mapping[str, Callable[[Desk], Mapping[str, Value]]] = {
+ANSWERS: Mapping[str, Callable[[Admitted], Mapping[str, Value]]] = {
     "hello": hello, "statistics": sums, "exchange": exchange, terms.ASK: answer,
     terms.MEASURE: site_model.measure, terms.KEEP: site_model.keep,
 }  # fmt: skip
@@ -171,38 +174,40 @@ ANSWERS: Mapping[str, Callable[[Desk], Mapping[str, Value]]] = {
 def handle(parcel: Parcel, site: Site) -> dict[str, Value]:
     """Return the answer to a message: what was asked for, a refusal, or that it failed."""
     ledger = SiteLedger(site.account)
+    kind = str(parcel.get("kind", ""))
+    echo: dict[str, Value] = {"site": site.name, "protocol": PROTOCOL, "kind": kind}
     try:
         with closed(), ledger.lock():
-            desk, echo, content = _answer(parcel, site)
-            return gate.let_out(ledger, desk, echo, content)
+            return _answered(parcel, site, ledger, echo)
     except OSError:  # no room for it, say
         LOG.exception("the ledger of site %s cannot be written", site.name)
-        kind = str(parcel.get("kind", ""))
-        echo = {"site": site.name, "protocol": PROTOCOL, "kind": kind}
         return {**echo, terms.FAILED: gate.UNACCOUNTED}
 
 
-def _answer(
-    parcel: Parcel, site: Site
-) -> tuple[Desk | None, dict[str, Value], Mapping[str, Value]]:
-    """The message as far as it could be opened, what every answer says, and the answer."""
-    kind, desk = str(parcel.get("kind", "")), None
-    echo: dict[str, Value] = {"site": site.name, "protocol": PROTOCOL, "kind": kind}
+def _answered(
+    parcel: Parcel, site: Site, ledger: SiteLedger, echo: dict[str, Value]
+) -> dict[str, Value]:
+    """The answer to a message; one that left before, if the same was asked before."""
+    question, asked = None, None
     try:
-        match("the protocol", parcel.get("protocol"), PROTOCOL, "protocol")
-        if kind not in ANSWERS:
-            raise Refused(f"was asked for {kind!r}; this site knows {', '.join(ANSWERS)}.")
-        desk = Desk(site, parcel)
-        with reproducible(desk.agreed.threads, desk.agreed.device):
-            gate.admit(desk)
-            return desk, {**echo, "about": str(parcel["about"])}, ANSWERS[kind](desk)
+        question = Question.read(parcel)
+        with reproducible(question.agreed.threads, question.agreed.device):
+            asked = gate.admit(question, site)
+            lines = ledger.lines() if asked.kind != HELLO else []
+            if lines and (answer := once.before(asked, lines)) is not None:
+                return answer
+            content = ANSWERS[asked.kind](asked)
+            return gate.let_out(ledger, question, asked, {**echo, "about": question.about}, content)
     except Refused as error:
         LOG.warning("refused by %s: %s", error.rule, error)
-        return desk, echo, {terms.REFUSED: str(error), terms.RULE: error.rule}
+        words: dict[str, Value] = {terms.REFUSED: str(error), terms.RULE: error.rule}
+    except OSError:
+        raise
     except Exception as error:
         LOG.exception("site %s could not answer", site.name)
         why = f"{type(error).__name__} at site {site.name!r}; its log says what happened"
-        return desk, echo, {terms.FAILED: why}
+        words = {terms.FAILED: why}
+    return gate.let_out(ledger, question, None, echo, words)
 
 
 def answer_from(kit: Path, parcel: Parcel) -> dict[str, Value]:

@@ -113,22 +113,22 @@ def _members(study: StudySpec, name: str) -> dict[str, tuple[str, ...]]:
     return {"source": () if {*target} == {name} and only is not None else (name,), "target": target}
 
 
-def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
+def tasks_of(study: StudySpec, members: Mapping[str, str]) -> tuple[Task, ...]:
     """Return the study's tasks among these sites; a target that is not there is not evaluated.
 
     Args:
         study: The study.
-        facts: What each site says of its data.
+        members: Site -> its role, `train` or `evaluate`.
     """
-    able = {name for name, fact in facts.items() if fact.role == "train"}
+    able = {name for name, role in members.items() if role == "train"}
     only = study.targets
     if study.holdout == "leave-one-domain-out" and only is None:
-        only = tuple(sorted(set(facts) - able)) or None
+        only = tuple(sorted(set(members) - able)) or None
     targets = study.holdout.target if isinstance(study.holdout, Fixed | Growing) else ()
-    domains = sorted(able if study.holdout == "none" else {*facts, *(only or ()), *targets})
+    domains = sorted(able if study.holdout == "none" else {*members, *(only or ()), *targets})
     tasks = []
     for task in plan(study.holdout, domains, only):
-        sources = [name for name in task.sources if name in facts]
+        sources = [name for name in task.sources if name in members]
         if not isinstance(study.holdout, Fixed | Growing) or (
             getattr(study.holdout, "source", ()) == "others"
         ):
@@ -137,8 +137,12 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
             what = f"{', '.join(unable)} only evaluates (role in the kit's site.toml)"
             raise UnseenError(f"{what}, and is a source of task {task.name!r}.")
         if not sources:
-            raise UnseenError(f"task {task.name!r} has no source among {', '.join(sorted(facts))}.")
-        here = [tuple(n for n in names if n in facts) for names in (task.targets, task.validation)]
+            raise UnseenError(
+                f"task {task.name!r} has no source among {', '.join(sorted(members))}."
+            )
+        here = [
+            tuple(n for n in names if n in members) for names in (task.targets, task.validation)
+        ]
         tasks.append(Task(task.name, tuple(sources), *here))
     return tuple(tasks)
 
@@ -160,7 +164,7 @@ def planned_study(
     check_columns(study, data)
     check_masks(study, data)
     metrics = chosen_metrics(study, data, entry.metrics)
-    tasks = tasks_of(study, facts)
+    tasks = tasks_of(study, {name: fact.role for name, fact in facts.items()})
     if not any(task.targets for task in tasks):
         study = study.model_copy(update={"holdout": "none", "targets": None})
     lines = "\n".join(f"{name} {fact.digest}" for name, fact in sorted(facts.items()))

@@ -6,7 +6,7 @@ import getpass
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
 from unseen.federation.kits.closed import closed
 from unseen.federation.policy.proposals import SHORT, Proposal
+from unseen.federation.policy.site_policy import SitePolicy
 from unseen.spec.study import StudySpec
 
 FOLDER = "studies"
@@ -33,6 +34,8 @@ class Request:
         since: When it was first asked for.
         approval: When, and by which account, it was approved; empty while it waits.
         signature: The coordinator's signature.
+        begun: The run that began, with what its sites agreed on and the digest of the data here;
+            empty before one did. An approval is for one run.
     """
 
     digest: str
@@ -40,6 +43,7 @@ class Request:
     since: str = ""
     approval: Mapping[str, str] = field(default_factory=dict)
     signature: Mapping[str, Any] = field(default_factory=dict)
+    begun: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def proposal(self) -> Proposal:
@@ -49,6 +53,30 @@ class Request:
 def now() -> str:
     """Return this moment as ledgers and approvals write it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def unapproved(request: Request, policy: SitePolicy, run: str) -> str:
+    """Return why a run of a study may not begin, or go on; nothing where it may.
+
+    An approval is for one run and for `most.days` days. Where no approval is needed, the
+    coordinator's signature takes its place: a second run needs a newer one.
+
+    Args:
+        request: The study.
+        policy: The site's.
+        run: The run's number.
+    """
+    waits, approved = policy.approval == "wait", request.approval.get("time", "")
+    if waits and not approved:
+        return "waits for the approval of"
+    since = approved if waits else max(approved, str(request.signature.get("time", "")))
+    if since and datetime.fromisoformat(since) + timedelta(policy.most.days) < datetime.now(UTC):
+        return f"was approved more than {policy.most.days} days ago; it waits for the approval of"
+    before, signed = request.begun.get("run", run), str(request.signature.get("time", ""))
+    if run != before and (waits or signed <= request.begun["signed"]):
+        again = f"began as run {before[:SHORT]}, and an approval is for one"
+        return f"{again}: another waits for the approval of"
+    return ""
 
 
 def account() -> str:
@@ -108,7 +136,8 @@ class Approvals:
         if size > LONGEST:
             raise UnseenError(f"the study has {size:,} bytes of settings, and {LONGEST:,} at most.")
         before = self.request(digest)
-        if before is not None and (before.signature or not proposal.signature):
+        signed = str(proposal.signature.get("time", ""))
+        if before is not None and signed <= str(before.signature.get("time", "")):
             return before
         if before is None and len(list((self.folder / FOLDER).glob("*.json"))) >= MOST:
             return Request(digest, proposal.settings)
@@ -116,8 +145,14 @@ class Approvals:
         return self._keep(replace(first, signature=proposal.signature))
 
     def approve(self, request: Request) -> Request:
-        """Let a study begin, in the name of this account."""
-        return self._keep(replace(request, approval={"time": now(), "by": account()}))
+        """Let one run of a study begin, in the name of this account."""
+        approval = {"time": now(), "by": account()}
+        return self._keep(replace(request, approval=approval, begun={}))
+
+    def begin(self, request: Request, run: Mapping[str, str]) -> Request:
+        """Note the one run that an approval is for."""
+        signed = str(request.signature.get("time", ""))
+        return self._keep(replace(request, begun={**run, "signed": signed}))
 
     def withdraw(self, request: Request) -> Request:
         """Let a study wait again."""

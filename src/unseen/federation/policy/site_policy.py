@@ -68,6 +68,7 @@ class Most(Settings):
     Attributes:
         rounds: Rounds of one study.
         questions: Questions of one study that are answered.
+        days: Days for which an approval holds.
         epsilon: ε of everything that ever left this site, over all studies, by the RDP accountant;
             None for no budget. With a budget, no update leaves without noise.
         delta: The δ that ε is stated for.
@@ -76,6 +77,7 @@ class Most(Settings):
     about: ClassVar[str] = "[most] of site.toml cannot work"
     rounds: Count = 1000
     questions: Count = 10_000
+    days: Count = 90
     epsilon: Annotated[float, Field(gt=0)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 

@@ -33,12 +33,13 @@ from unseen.study.spaces import spaces_of
 
 #: What the server can read of an update, by channel, and of the model.
 SEEN = {
-    "clear": "the server reads every update", "masks": "the server reads the sum of the updates",
-    "ckks": "the server reads the decrypted sum of the updates",
-}  # fmt: skip
+    "clear": "the server reads every update",
+    "masks": "a server that follows the protocol reads the sum of the updates",
+    "ckks": "a server that follows the protocol reads the decrypted sum of the updates",
+}
 #: Who only evaluates -> the exchange in which it does.
 EXCHANGES = {"validation": VALIDATE, "target": TEST}
-BLIND = "the server reads no update, no sum and no model"
+BLIND = "a server that follows the protocol reads no update, no sum and no model"
 #: How many names of values are listed.
 LISTED = 12
 
@@ -160,7 +161,7 @@ def _method(
     if "source" in roles:
         yield from _trained(site, study, text, data)
     else:
-        yield f"  method      {method.name}: this site trains nothing of it, and sends no update"
+        yield f"  method      {method.name}: by the plan this site trains nothing of it"
     every = study.evaluate_every * method.cycle
     stays = " (the rule evaluate keeps them here)"
     for role in roles:

@@ -279,11 +279,11 @@ class Server(ServerSide):
         self.faults: dict[str, str] = {}
         self.alike: list[str] = []
 
-    def hello(self, exchange: Exchange, turn: Turn) -> str:
+    def begin(self, exchange: Exchange, turn: Turn) -> None:
         self.deals, self.waiting, self.final, self.asked = {}, {}, [], set()
         self.faults = {}
         self.alike = [name for name, slot in exchange.row_slots.items() if slot.view is None]
-        return super().hello(exchange, turn)
+        super().begin(exchange, turn)
 
     def least(self, deal: Deal) -> int:
         """Return how many sites open what was shared."""

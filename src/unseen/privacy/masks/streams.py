@@ -94,7 +94,7 @@ def masked(
 
 def purpose(header: Mapping[str, Any], received: str) -> str:
     """Bind masks to the weights, participants and model received, so that none is used twice."""
-    bound = {k: header[k] for k in ("round", "exchange", "nonce", "slot", "names", "once")}
+    bound = {k: header[k] for k in ("round", "exchange", "slot", "names", "once")}
     weights = json.dumps([header["weights"], header["blocks"]]).encode()
     bound |= {"received": received, "weights": hashlib.sha256(weights).hexdigest()}
     return json.dumps(bound, sort_keys=True)

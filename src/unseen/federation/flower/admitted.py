@@ -1,0 +1,363 @@
+"""A question that a site answers, and what the answer takes."""
+
+import json
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from unseen.core import Exchange, Model, Turn
+from unseen.core.parts import innermost
+from unseen.datasets import info
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import Info
+from unseen.engine import client_memories
+from unseen.engine.inprocess import single
+from unseen.errors import UnseenError
+from unseen.expression import parse
+from unseen.federation.flower import terms
+from unseen.federation.flower.column_sums import sums_received
+from unseen.federation.flower.script import (
+    Agreement,
+    Due,
+    Position,
+    due_at,
+    role_in,
+    tasks_by_plan,
+)
+from unseen.federation.flower.site import Site, load
+from unseen.federation.flower.site_question import EXCHANGE, SUMS, Question
+from unseen.federation.flower.terms import Refused, Terms
+from unseen.federation.policy.proposals import SHORT, Proposal
+from unseen.federation.policy.study_rules import columns_of
+from unseen.local.train import Train, reads_validation
+from unseen.methods.compose import method as compose
+from unseen.models.pretrained import PRETRAINED
+from unseen.models.weight_files import Source
+from unseen.privacy import channel, kinds
+from unseen.privacy.dp import NoisedRows, mechanism, steps_of
+from unseen.privacy.masks import masked_site, shares
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
+from unseen.study.checks import check_clients
+from unseen.study.frozen import featured
+from unseen.study.label_kinds import chosen_metrics
+from unseen.study.prepare import Prepared, prepare
+from unseen.study.runtime import Runtime
+from unseen.study.setting import Setting, initial_weights
+from unseen.study.spaces import as_tried
+from unseen.version import __version__
+
+#: Files of a kit that a channel's side needs.
+FILES = (kinds.SECRET, kinds.PRIVATE, kinds.PUBLICS)
+TASK_ROLES = ("source", "validation", "target")
+
+
+class Admitted:
+    """A question that access control let in, and what its answer takes, made when it is needed.
+
+    `unseen.federation.flower.gate.admit` alone makes it, once the study is signed, allowed by the
+    site's rules and approved. Whatever it says follows from the approved study, the site's data and
+    what the run's sites agreed on.
+
+    Attributes:
+        site: The site.
+        question: The question.
+        agreed: The study as the site approves it.
+        rows: The digest of the rows of its reply, noise and all, before a channel sealed them.
+    """
+
+    def __init__(self, site: Site, question: Question) -> None:
+        self.site, self.question, self.rows = site, question, ""
+        self.kind, self.agreed, self.parcel = question.kind, question.agreed, question.parcel
+
+    @property
+    def position(self) -> Position:
+        """What is asked for; a hello asks for nothing of a run."""
+        assert self.question.position is not None
+        return self.question.position
+
+    @property
+    def agreement(self) -> Agreement:
+        assert self.question.agreement is not None
+        return self.question.agreement
+
+    @property
+    def proposal(self) -> Proposal:
+        return self.question.proposal
+
+    @property
+    def study(self) -> StudySpec:
+        """The study as it is played: as agreed, with a trial's values where it has a search."""
+        return self.played[0]
+
+    @property
+    def method(self) -> str:
+        """The expression of what is played; none in a hello."""
+        return self.played[1]
+
+    @cached_property
+    def played(self) -> tuple[StudySpec, str]:
+        """The study and the method's expression; a trial is made here of what was agreed to."""
+        position = self.question.position
+        if position is None:
+            return self.agreed, ""
+        trial, texts = position.trial, {compose(text).name: text for text in self.agreed.methods}
+        asked = position.method if trial is None else trial.method
+        if asked not in texts:
+            raise Refused(f"the study has no method {asked!r}", "study")
+        if (self.agreed.tune is None) != (trial is None):
+            raise Refused("a study with a search is played by its trials, no other.", "study")
+        if trial is None:
+            return self.agreed, texts[asked]
+        try:
+            played = as_tried(self.agreed, asked, trial.values, trial.searching)
+        except UnseenError as error:  # it speaks of the study alone
+            raise Refused(str(error), "study") from None
+        if position.method not in (asked, name := compose(played[1]).name):
+            what = f"the trial is of {name!r}"
+            raise Refused(f"{what}, and the message says {position.method!r}.", "study")
+        return played
+
+    @property
+    def entry(self) -> Info:
+        """What the catalogue says of the study's data."""
+        return info(parse(self.study.dataset)[0].name)
+
+    @property
+    def network(self) -> str:
+        """The expression of the study's network."""
+        return self.study.model or self.entry.model
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What the study records."""
+        return chosen_metrics(self.study, self.terms.empty(), self.entry.metrics)
+
+    @cached_property
+    def channel(self) -> kinds.Kind:
+        """The study's channel."""
+        return channel.read(self.study.privacy.channel, self.study.privacy.server)
+
+    @property
+    def strangers(self) -> list[str]:
+        """Who takes part, and is not among those whose keys this site has."""
+        publics = (self.site.kit or Path()) / kinds.PUBLICS
+        keys = json.loads(publics.read_text("utf-8")) if publics.is_file() else {}
+        return sorted({*self.whole_task.sources} - {*keys})
+
+    @property
+    def fewest(self) -> int:
+        """Of how many sites a sum of rows is, at least, that this one opens; 1: of no sum.
+
+        Where noise protects the sum alone, this is as many as open a sum of all who were to take
+        part, since the site counts on the noise of these.
+        """
+        kind = self.channel
+        if not isinstance(kind, kinds.Masks):
+            return 1
+        few = max(kind.quorum, self.site.policy.least.sites)
+        for exchange in self.runtime.method.exchanges:
+            noised: NoisedRows | None = mechanism(exchange.local, NoisedRows)
+            if noised is not None and noised.dp.trust == "sum":
+                planned = noised.count(self.turn)
+                few = max(few, shares.least(kind.threshold, planned, few))
+        return few
+
+    @property
+    def label(self) -> str:
+        """What the label of the site's data is called."""
+        columns = columns_of(self.study.dataset)
+        return next((name for name, use in columns if use == "label"), "classes")
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns of a table; none of other data."""
+        schema = self.own.schema
+        return {*schema.columns, *self.own.levels, self.label} if schema is not None else set()
+
+    @cached_property
+    def counts(self) -> tuple[int, int | None, int]:
+        """Training examples, steps of a reply, and examples behind it."""
+        return counts_of(self)
+
+    @cached_property
+    def whole_task(self) -> Task:
+        """The task, which follows from the study's plan and the sites of the run."""
+        position = self.position
+        try:
+            tasks = tasks_by_plan(self.agreed, self.agreement.members)
+        except UnseenError as error:  # it speaks of the plan and of names of sites
+            raise Refused(str(error), "study") from None
+        task = tasks.get((position.plan, position.task))
+        if task is None:
+            raise Refused(f"the study has no task {position.task!r} of this plan.", "study")
+        if not role_in(task, self.site.name):
+            what = f"the plan gives this site no part in task {task.name!r}"
+            raise Refused(f"{what}.", "role")
+        return task
+
+    @property
+    def role(self) -> str:
+        """What this site is in the task: source, validation or target."""
+        return role_in(self.whole_task, self.site.name)
+
+    @cached_property
+    def due(self) -> Due:
+        """The exchange that the study has at the position."""
+        due = due_at(self.runtime, self.whole_task, self.position)
+        if isinstance(due, str):
+            raise Refused(f"{due}.", "study")
+        if self.site.name not in due.names:
+            what = f"{due.exchange.name!r} does not ask this site in round {due.turn.round + 1}"
+            raise Refused(f"{what}.", "role")
+        return due
+
+    @property
+    def exchange(self) -> Exchange:
+        return self.due.exchange
+
+    @cached_property
+    def turn(self) -> Turn:
+        position, roster = self.position, tuple(sorted(self.whole_task.sources))
+        if self.kind in (EXCHANGE, terms.ASK):
+            turn = self.due.turn
+        elif self.kind == SUMS:
+            turn = Turn(position.seed, 0, 1, position.exchange, roster=roster)
+        else:
+            rounds = self.runtime.rounds
+            if not 0 <= position.round < rounds:
+                what = f"the study has {rounds} rounds, and this would be {position.round + 1}"
+                raise Refused(f"{what}.", "study")
+            turn = Turn(position.seed, position.round, rounds, self.kind, roster=roster)
+        if not self.agreed.privacy.noised:  # only noise depends on it
+            return turn
+        return replace(turn, question=self.question.payload)
+
+    @property
+    def terms(self) -> Terms:
+        return self.agreement.terms
+
+    @cached_property
+    def own(self) -> DataSet:
+        """The site's data as the site names them."""
+        return load(self.site, self.study)
+
+    @cached_property
+    def weights(self) -> Source | None:
+        """The weights of what stays frozen, which no message carries: the package's, or a file."""
+        study, kit = self.study, self.site.kit or self.site.data
+        if not study.keeps_weights or study.weights is None:
+            return None
+        file = study.weights if study.weights == PRETRAINED else Path(study.weights).name
+        named = study.model_copy(update={"weights": file})
+        try:
+            return initial_weights(named, self.network, kit)
+        except UnseenError as error:  # it speaks of packages and of a file that the server named
+            raise Refused(f"lacks the frozen weights of the study: {error}", "study") from None
+
+    def featured(self, data: DataSet) -> DataSet:
+        """Return the data with features of the network's frozen part, kept in this site's cache."""
+        return featured(data, self.study, self.network, self.weights, self.site.data)
+
+    @cached_property
+    def data(self) -> DataSet:
+        """The site's data by the terms."""
+        return self.terms.coded(self.own)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task as this site prepares it, which has no rows of any other."""
+        role, me = self.role, (self.site.name,)
+        names = {name: me if name == role else () for name in TASK_ROLES}
+        return Task(self.whole_task.name, names["source"], names["target"], names["validation"])
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        sums = self.parcel.get(terms.STATISTICS)
+        totals = sums_received(self.study, self.terms.empty(), sums)
+        data = self.featured(self.data)
+        prepared = prepare(data, self.task, self.study, self.position.seed, totals)
+        fits = bool(self.method) and compose(self.method).fits
+        check_clients(prepared, self.study, self.task, steps=not fits)
+        return prepared
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """What this site runs of the job, as all sites of the run do."""
+        count = len(self.whole_task.sources)
+        match("the file of frozen weights", self.agreement.weights, str(self.weights or ""))
+        setting = Setting(
+            self.study, Path(), None, "", self.network, self.metrics, weights=self.weights
+        )  # fmt: skip
+        job = self.method, self.position.seed
+        return Runtime.of(setting, self.data, self.prepared, *job, clients=count)
+
+    @property
+    def reads_validation(self) -> bool:
+        """Whether what trains here says something of the rows that are held back, too."""
+        local = self.exchange.local
+        return bool(self.exchange.slots) and any(map(reads_validation, single(local)))
+
+    @cached_property
+    def model(self) -> Model:
+        model = self.runtime.model
+        match("the layout of the model", self.position.layout, terms.fingerprint(model))
+        return model
+
+    @cached_property
+    def side(self) -> kinds.Site | None:
+        """The channel's side here, made of the kit's files; None on a clear channel."""
+        kit, name, kind = self.site.kit or Path(), self.site.name, self.channel
+        if isinstance(kind, kinds.Clear):
+            return None
+        files = {file: (kit / file).read_bytes() for file in FILES if (kit / file).is_file()}
+        try:
+            side = channel.site_side(kind, self.runtime.method, name, files, self.job)
+        except KeyError as error:
+            raise UnseenError(f"the kit of {name!r} has no {error} for the channel.") from None
+        if isinstance(side, masked_site.Site):
+            side.fewest = self.fewest
+        return side
+
+    @property
+    def job(self) -> str:
+        return self.position.job(self.agreement.run)
+
+    @property
+    def folder(self) -> Path:
+        """Where this site keeps what belongs to this job."""
+        run = f"{self.proposal.digest[:SHORT]}-{self.agreement.run}"
+        return self.site.state / client_memories.slug(run) / self.position.key(self.agreement.run)
+
+    @property
+    def side_file(self) -> Path:
+        """Where the channel's side is kept until the next exchange begins."""
+        return self.folder / client_memories.KEPT / "channel"
+
+
+def match(what: str, server: object, site: object, rule: str = "study") -> None:
+    """Refuse a message that says something else than the site finds."""
+    if server != site:
+        values = f"the server says {server!r}, the site {site!r} (unseen {__version__})"
+        raise Refused(f"{what} does not match: {values}.", rule)
+
+
+def counts_of(asked: Admitted) -> tuple[int, int | None, int]:
+    """Return the training examples here, the steps of a reply, and the examples that it is of.
+
+    Returns:
+        None instead of steps where the local part takes none.
+    """
+    client = asked.prepared.everyone[asked.site.name]
+    train = len(client.train) if client.train is not None else 0
+    if asked.kind == "statistics":
+        return train, None, train
+    if asked.kind in (terms.MEASURE, terms.KEEP) or not asked.exchange.slots:
+        return train, None, len(client.split("validation"))
+    local, behind = innermost(asked.exchange.local), train
+    if asked.reads_validation:
+        behind = min(train, len(client.split("validation")))
+    if not isinstance(local, Train):
+        return train, None, behind
+    steps = steps_of(train, local.training) if train else 0
+    return train, steps, min(behind, steps * local.training.batch_size)

@@ -1,0 +1,165 @@
+"""One answer for one position: the same question gets the same answer, any other is refused.
+
+The memory is the site's ledger, whose lines say at which position of which job an answer left, and
+to which question. The answers themselves are kept until the next round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.core.atomic import write_atomically
+from unseen.engine.messages import Value
+from unseen.federation.flower import terms
+from unseen.federation.flower.admitted import Admitted
+from unseen.federation.flower.site_question import SUMS
+from unseen.federation.flower.terms import Refused
+from unseen.federation.policy.site_ledger import Line, digest_of_parcel
+from unseen.privacy import kinds, wire
+
+LOG = logging.getLogger("flwr")
+RULE = "once"
+#: Of a job's state: the folder of the answers of its last round.
+ANSWERS = "answers"
+#: What comes before the first round, and after the last.
+FIRST, LAST = -1, 2**31
+#: Name -> what a line of the ledger says of a question's position.
+AT, PAYLOAD, STATISTICS = "at", "payload", "sums"
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A position within a job, in the order in which a run comes to them.
+
+    Attributes:
+        round: The round.
+        order: The exchange's place in it.
+        part: Which question of a channel it is, within the exchange; "" for the exchange itself.
+    """
+
+    round: int
+    order: int
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.round}/{self.order}/{self.part}"
+
+
+def place_of(asked: Admitted) -> Place:
+    """Return the position of a question within its job."""
+    if asked.kind == SUMS:
+        return Place(FIRST, 0)
+    if asked.kind in (terms.MEASURE, terms.KEEP):
+        return Place(LAST, int(asked.kind == terms.KEEP))
+    turn = asked.due.turn
+    return Place(turn.round, turn.order, _part(asked) if asked.kind == terms.ASK else "")
+
+
+def _part(asked: Admitted) -> str:
+    """Which question of a channel it is: its kind and slot."""
+    head, _ = wire.unpack(_bytes(asked.parcel["question"]), kinds.QUESTION)
+    text = json.dumps([str(head.get("kind")), str(head.get("slot"))])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _bytes(value: Value) -> bytes:
+    assert isinstance(value, bytes)
+    return value
+
+
+def said_of(asked: Admitted) -> dict[str, str]:
+    """Return what the ledger says of the position of an answer."""
+    key = asked.position.key(asked.agreement.run)
+    own = {AT: f"{key}/{place_of(asked)}", PAYLOAD: asked.question.payload}
+    sums = asked.parcel.get(terms.STATISTICS)
+    return own | ({STATISTICS: digest_of_parcel({"": sums})} if sums is not None else {})
+
+
+def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
+    """Return the answer that left before to the same question; None where none did.
+
+    Args:
+        asked: The question.
+        lines: Of the site's ledger.
+
+    Raises:
+        Refused: Another question was answered at the position, or a later one.
+    """
+    own, key = said_of(asked), asked.position.key(asked.agreement.run)
+    used = [line for line in lines if _is_of(line, asked.proposal.digest, key)]
+    here, masked = place_of(asked), isinstance(asked.channel, kinds.Masks)
+    sums = {line[STATISTICS] for line in used if STATISTICS in line}
+    if STATISTICS in own and sums - {own[STATISTICS]}:
+        raise Refused("other sums standardised this job's columns before.", RULE)
+    last = max((_place(line) for line in used if not _place(line).part), default=None)
+    if asked.kind == terms.ASK and (last is None or (last.round, last.order) != _pair(here)):
+        raise Refused("no row was sealed here last for that exchange.", RULE)
+    if asked.kind == terms.ASK and masked:
+        return None  # its side remembers what it helped to open
+    same = [line for line in used if line[AT] == own[AT]]
+    if any(line[PAYLOAD] != own[PAYLOAD] for line in same):
+        where = f"round {here.round + 1}, " if here.round not in (FIRST, LAST) else ""
+        what = f"{where}{asked.position.exchange or asked.kind}"
+        raise Refused(f"another question was answered at this position: {what}.", RULE)
+    if same:
+        return _kept(asked, here)
+    if last is not None and not here.part and here < last:
+        raise Refused("this job is past that position: positions only go forward.", RULE)
+    return None
+
+
+def _is_of(line: Line, study: str, key: str) -> bool:
+    of_job = line.get("study") == study and str(line.get(AT, "")).startswith(f"{key}/")
+    return of_job and "rule" not in line
+
+
+def _place(line: Mapping[str, Any]) -> Place:
+    _, round, order, part = str(line[AT]).split("/")
+    return Place(int(round), int(order), part)
+
+
+def _pair(place: Place) -> tuple[int, int]:
+    return place.round, place.order
+
+
+def _kept(asked: Admitted, place: Place) -> dict[str, Value] | None:
+    """Return an answer from the disk. One that was lost is made again, but for decrypted ones."""
+    path = asked.folder / ANSWERS / _name(place)
+    if path.is_file():
+        content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True)
+        plain: dict[str, Value] = json.loads(wire.from_tensor(content["plain"]))
+        kept = {name: wire.from_tensor(value) for name, value in content["bytes"].items()}
+        return {**plain, **content["tensors"], **kept}
+    if asked.kind == terms.ASK:
+        raise Refused("this question was answered before, and the answer is not here.", RULE)
+    return None
+
+
+def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
+    """Keep an answer for the same question again, and forget those of earlier rounds."""
+    if asked.kind == terms.ASK and isinstance(asked.channel, kinds.Masks):
+        return
+    place, folder = place_of(asked), asked.folder / ANSWERS
+    for path in folder.glob("*"):
+        if not path.name.startswith(f"{place.round}-"):
+            path.unlink()
+    tensors = {n: v.detach().cpu().clone() for n, v in answer.items() if isinstance(v, Tensor)}
+    content = {n: wire.to_tensor(v) for n, v in answer.items() if isinstance(v, bytes)}
+    rest = {n: v for n, v in answer.items() if not isinstance(v, Tensor | bytes)}
+    plain = wire.to_tensor(json.dumps(rest).encode())
+    buffer = io.BytesIO()
+    torch.save({"plain": plain, "tensors": tensors, "bytes": content}, buffer)
+    write_atomically(folder / _name(place), buffer.getvalue())
+
+
+def _name(place: Place) -> str:
+    return f"{place.round}-{place.order}-{place.part}"

@@ -1,0 +1,136 @@
+"""A message of the server as a site reads it, before anything is computed for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from unseen.engine.messages import INBOX, Parcel, Value
+from unseen.federation.flower import terms
+from unseen.federation.flower.script import STRICT, Agreement, Position
+from unseen.federation.flower.terms import PROTOCOL, Refused
+from unseen.federation.policy.proposals import Proposal
+from unseen.federation.policy.site_ledger import digest_of_parcel
+from unseen.spec.study import StudySpec
+
+HELLO, SUMS, EXCHANGE = "hello", "statistics", "exchange"
+#: What every message has, and beside it what one of each kind may have: names of values, and
+#: prefixes that end in a stroke, each with its type.
+ENVELOPE = {"kind": str, "protocol": int, "about": str, "head": str}
+STATE = {INBOX: Tensor, terms.CARGO: bytes, terms.STATISTICS: Tensor}
+CONTENT: Mapping[str, Mapping[str, type]] = {
+    HELLO: {},
+    SUMS: {INBOX: Tensor},
+    EXCHANGE: STATE,
+    terms.ASK: {"question": bytes, terms.STATISTICS: Tensor},
+    terms.MEASURE: STATE,
+    terms.KEEP: {**STATE, "spec": str, "records": str, "tensors": bytes},
+}
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a message says in words.
+
+    Attributes:
+        study: The study's settings.
+        signature: The coordinator's signature under them.
+        run: The run that a site is asked to take part in, before it is agreed on.
+        agreement: What the run's sites agreed on.
+        position: What is asked for.
+    """
+
+    __pydantic_config__ = STRICT
+
+    study: dict[str, Any]
+    signature: dict[str, Any] = field(default_factory=dict)
+    run: str = ""
+    agreement: dict[str, Any] | None = None
+    position: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A message, parsed. It computes nothing, and nothing that computes takes it.
+
+    Attributes:
+        kind: What is asked for.
+        about: What the answer repeats.
+        head: What it says in words.
+        agreed: The study.
+        parcel: The message.
+        agreement, position: Those of the head; None in a hello.
+    """
+
+    kind: str
+    about: str
+    head: Head
+    agreed: StudySpec
+    parcel: Parcel
+    agreement: Agreement | None
+    position: Position | None
+
+    @classmethod
+    def read(cls, parcel: Parcel) -> Self:
+        """Return the message.
+
+        Raises:
+            Refused: It has a field that no message of its kind has, or lacks one.
+        """
+        if parcel.get("protocol") != PROTOCOL:
+            values = f"the server says {parcel.get('protocol')!r}, the site {PROTOCOL!r}"
+            raise Refused(f"the protocol does not match: {values}.")
+        kind = str(parcel.get("kind"))
+        if kind not in CONTENT:
+            raise Refused(f"was asked for {kind[:40]!r}; this site knows {', '.join(CONTENT)}.")
+        _check_fields(kind, parcel)
+        try:
+            head = TypeAdapter(Head).validate_json(str(parcel["head"]))
+            agreement = None if head.agreement is None else Agreement.read(head.agreement)
+            position = None if head.position is None else Position.read(head.position)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))[:80]
+            what = f"the head of the message cannot be read: {first['msg']}"
+            raise Refused(f"{what}: {where}." if where else f"{what}.") from None
+        if (kind == HELLO) != (agreement is None) or (kind == HELLO) != (position is None):
+            raise Refused(f"a message of the kind {kind!r} has no such head.")
+        study = StudySpec(**head.study)
+        return cls(kind, str(parcel["about"]), head, study, parcel, agreement, position)
+
+    @cached_property
+    def proposal(self) -> Proposal:
+        return Proposal(self.agreed, self.head.signature)
+
+    @property
+    def run(self) -> str:
+        """The run's number."""
+        return self.head.run if self.agreement is None else self.agreement.run
+
+    @cached_property
+    def payload(self) -> str:
+        """The digest of all that is asked, by which a question is known to be the same again.
+
+        A coordinator may sign again what it signed before.
+        """
+        words = {name: value for name, value in vars(self.head).items() if name != "signature"}
+        own: dict[str, Value] = {**self.parcel, "head": json.dumps(words, sort_keys=True)}
+        return digest_of_parcel(own)
+
+
+def _check_fields(kind: str, parcel: Parcel) -> None:
+    """Refuse a message with a field that its kind has not, or of another type."""
+    if missing := [name for name in ENVELOPE if name not in parcel]:
+        raise Refused(f"the message lacks {', '.join(missing)}.")
+    fields = {**ENVELOPE, **CONTENT[kind]}
+    for name, value in parcel.items():
+        prefix = next((p for p in fields if p.endswith("/") and name.startswith(p)), name)
+        sort = fields.get(prefix)
+        if sort is None or not isinstance(value, sort):
+            raise Refused(f"a message of the kind {kind!r} has no field {name[:60]!r} like this.")
