@@ -129,11 +129,11 @@ def test_an_answer_is_fetched_up_to_its_bound_and_no_further() -> None:
 def test_flower_has_the_place_where_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from flwr.superlink.grid import http_grid
 
-    from unseen.federation import flower_patches
+    from unseen.federation import flower_workarounds
 
     before = http_grid.make_pull_object_fn_protobuf
     monkeypatch.setattr(http_grid, "make_pull_object_fn_protobuf", before)
-    flower_patches.bound_answers(counted)
+    flower_workarounds.bound_answers(counted)
     assert http_grid.make_pull_object_fn_protobuf is not before
 
 

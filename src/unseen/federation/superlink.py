@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unseen.errors import UnseenError
-from unseen.federation import flower_patches, observing, port
+from unseen.federation import flower_workarounds, observing, port
 from unseen.federation.kits.kit_spec import is_local
 from unseen.federation.observing import VIEW
 from unseen.federation.probe import KEY, PROBE, SIGNATURE, STAMP, versions
@@ -184,10 +184,10 @@ def main() -> None:
     from flwr.superlink.cli import flower_superlink
 
     die_with_parent()
-    flower_patches.put_before_superlink(Guard)
-    flower_patches.check_senders()
-    flower_patches.serve_by(port.run)
-    flower_patches.wait_for_database()
+    flower_workarounds.put_before_superlink(Guard)
+    flower_workarounds.check_senders()
+    flower_workarounds.serve_by(port.run)
+    flower_workarounds.wait_for_database()
     # By it a peer that names itself in a header would pass for another machine's.
     os.environ.pop("FORWARDED_ALLOW_IPS", None)
     flower_superlink()

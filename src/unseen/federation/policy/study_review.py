@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
-
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.federation.flower.gate import named_values, nearly_unique
+from unseen.federation.flower.gate import named_values
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_plan import roles_of
 from unseen.federation.kits.signatures import check_study
+from unseen.federation.policy import preflight
 from unseen.federation.policy.proposals import SHORT, Proposal
 from unseen.federation.policy.rare_values import rare
-from unseen.federation.policy.study_rules import breaches, columns_of, sight_of
+from unseen.federation.policy.study_rules import columns_of, sight_of
 from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
 from unseen.results.records import TEST, VALIDATE
@@ -61,15 +60,20 @@ def _lines(site: Site, proposal: Proposal) -> list[str]:
     lines = [f"study {study.name}, digest {proposal.digest[:SHORT]}"]
     lines.append(f"  signed      {_signer(site, proposal)}")
     lines.append(f"  role        {_role(study, site, roles)}")
-    broken = list(breaches(site.policy, study))
-    faults = [f"{breach.why} (rule {breach.rule})" for breach in broken]
-    if any(breach.rule == "code" for breach in broken):  # nothing of it may be called
+    faults = [*map(str, broken := preflight.of_study(site, study))]
+    if any(refusal.rule == "code" for refusal in broken):  # nothing of it may be called
         return [*lines, *(f"  refused     {fault}" for fault in faults)]
     try:
         data = load(site, study)
         lines += _data(study, data, "source" in roles)
+        if "source" in roles:
+            lines.append(
+                "  rows        {} to train on, {} held back".format(
+                    *preflight.rows_by_split(study, data, site.name)
+                )
+            )
         lines += _alone(site, data) if "source" in roles else []
-        faults += _unique(site, study, data)
+        faults += map(str, preflight.of_data(site, study, data, roles)) if not broken else ()
     except (UnseenError, OSError) as error:
         faults.append(f"the data cannot be read as it says: {error}")
         data = None
@@ -135,15 +139,6 @@ def _alone(site: Site, data: DataSet) -> Iterator[str]:
             f"  few rows    sums over rows give these away: {'; '.join(columns[:LISTED])}{more} "
             f"(least.rows_per_value = {least} keeps them here)"
         )
-
-
-def _unique(site: Site, study: StudySpec, data: DataSet) -> Iterator[str]:
-    uses = columns_of(study.dataset)
-    label = next((name for name, use in uses if use == "label"), "classes")
-    for column, codes, names in named_values(data, label) if data.schema is not None else ():
-        counts = torch.bincount(codes[codes >= 0].long(), minlength=len(names))
-        if nearly_unique(counts, site.policy.least.rows_per_level):
-            yield f"{column!r} has nearly a value of its own for each row (rule columns)"
 
 
 def _channel(study: StudySpec) -> Iterator[str]:
