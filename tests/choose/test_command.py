@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from support.command_line import Command
 
+from unseen.choice.choice_request import source_of, task_of
 from unseen.choice.playing import Candidates, play
-from unseen.cli.choosing import source_of, task_of
 from unseen.datasets.tables.delimited import load
 from unseen.spec.study import StudySpec
 

@@ -6,11 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unseen.choice import Candidates, play
-from unseen.choice import choose as answer
-from unseen.choice.answer import Choice
-from unseen.choice.choice_page import write
-from unseen.choice.playing import RATES, portfolio_for
 from unseen.choice.rates import around
 from unseen.datasets.tables.frames import NAME, csv_of, with_plain_names
 from unseen.datasets.tables.sheet import names_of
@@ -229,34 +224,6 @@ def tune(
     if not study.model_fields_set & {"holdout", "targets"}:
         values["holdout"] = "none"
     return Study(**values).search(out, jobs, data_dir, progress)
-
-
-def choose(
-    study: StudySpec,
-    out: Folder,
-    *,
-    recipes: str | Sequence[str] | None = None,
-    groups: int = 5,
-    jobs: int = 1,
-    data_dir: Folder | None = None,
-) -> Choice:
-    """Return which recipe works at the next site, how well and how surely.
-
-    Args:
-        study: The settings that all recipes share.
-        out: The folder of page and records.
-        recipes: Methods to choose among, one or several; None for those that fit the data.
-        groups: Groups of sites that are left out in turn.
-        jobs: Processes.
-        data_dir: Where data files are.
-    """
-    folder = Path(data_dir) if data_dir is not None else None
-    names = names_of(recipes) if recipes is not None else portfolio_for(study, folder)
-    candidates = Candidates(study, names, groups)
-    trials = play(candidates, Path(out) / "records", jobs=jobs, data_dir=folder)
-    choice = answer(trials)
-    write(choice, RATES, Path(out))
-    return choice
 
 
 def _is_frame(data: Any) -> bool:

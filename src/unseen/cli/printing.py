@@ -13,16 +13,16 @@ def lenient() -> None:
 
     Bytes of file names that are not UTF-8 are written as they are.
     """
-    codecs.register_error(LENIENT, _written)
+    codecs.register_error(LENIENT, _substitute)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=LENIENT)
 
 
-def _written(error: UnicodeError) -> tuple[str | bytes, int]:
+def _substitute(error: UnicodeError) -> tuple[str | bytes, int]:
     """Return a surrogate's byte, or a question mark, for the first letter that is lacking."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     code = ord(error.object[error.start])
-    known = 0xDC80 <= code <= 0xDCFF
-    return bytes([code - 0xDC00]) if known else "?", error.start + 1
+    is_byte = 0xDC80 <= code <= 0xDCFF
+    return bytes([code - 0xDC00]) if is_byte else "?", error.start + 1

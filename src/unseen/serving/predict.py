@@ -328,8 +328,11 @@ def _yes(value: bool) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Return a number with nine digits, which distinguish any two float32; other values as is."""
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    """Return a number with nine digits, which distinguish any two float32; other values as is.
+
+    Numbers of a million and more keep all digits: their spread may be far below their size.
+    """
+    return float(f"{value:.9g}") if isinstance(value, float) and abs(value) < 1e6 else value
 
 
 def _unicode(value: Any) -> Any:
