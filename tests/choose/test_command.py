@@ -179,3 +179,28 @@ def test_every_recipe_that_cannot_be_played_is_named_whatever_the_rates(tmp_path
     candidates = Candidates(study, ("fedavg", "glm"), groups=3, rates=(1, 5), alone=False)
     trials = play(candidates, tmp_path / "out")
     assert "loss" in trials.refused["glm"]
+
+
+def test_a_setting_that_was_written_as_an_option_is_named_as_one(
+    tmp_path: Path, unseen: Command
+) -> None:
+    path = table(tmp_path, [str(i % 2) for i in range(60)])
+    ran = unseen(*command(path, "--drop", "x"))
+    assert ran.code == 2 and "--groups" not in ran.err
+    assert "--drop. It is a setting: write drop=VALUE" in " ".join(ran.err.split())
+    ran = unseen(*command(path, "--group", "5"))
+    assert ran.code == 2 and "--groups" in ran.err
+
+
+def test_one_sites_troubles_are_not_printed_as_the_studys(tmp_path: Path, unseen: Command) -> None:
+    """At the site a the column x is constant, at the others it is not."""
+    path = table(tmp_path, [str(i // 3 % 2) for i in range(90)])
+    lines = path.read_text().splitlines()
+    flat = [f"a,1,{line[-1]}" if line.startswith("a,") else line for line in lines]
+    path.write_text("\n".join([*flat, ""]))
+    ran = unseen(*command(path, "--no-pool"))
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "out" / "records" / "alone").is_dir()
+    assert "counts as constant" not in ran.err
+    assert "fedavg is played as well: all recipes are compared with it" in ran.err
+    assert "counts as constant" not in unseen(*command(path, "--no-pool", "--dry-run")).out
