@@ -112,6 +112,10 @@ def test_the_commands_of_the_readme_run(folder: Path, capsys: pytest.CaptureFixt
         printed = "".join(typed(line, capsys) for line in commands) if commands else printed
         if block.kind == "text":
             assert shown(block.text, printed), f"expected:\n{block.text}\nprinted:\n{printed}"
+        if block.kind == "python":
+            typed("python examples/make_visits.py", capsys)
+            exec(compile(block.text, "README.md", "exec"), {"__name__": "readme"})
+            assert "prediction" in capsys.readouterr().out
     assert printed
 
 

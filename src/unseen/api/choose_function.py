@@ -10,8 +10,8 @@ from unseen.choice.answer import Choice
 from unseen.choice.choice_page import write
 from unseen.choice.choice_request import Question, asked
 from unseen.choice.forecast import forecast, plans
-from unseen.datasets.tables.sheet import names_of
 from unseen.errors import check_known
+from unseen.spec.named import split_list
 from unseen.spec.study import StudySpec
 
 Folder = str | Path
@@ -25,7 +25,8 @@ class Options(TypedDict, total=False):
         event: The column that says whether the event was seen, where the label is a time.
         task: `classification` or `regression`; by default as the label looks.
         settings: Settings of the study, and options of the table, such as `{"rounds": 20}`.
-        recipes: Methods to choose among, one or several; by default those that fit the data.
+        recipes: Methods to choose among, a list or a text such as "fedavg,glm"; by default those
+            that fit the data.
         groups: Groups of sites that are left out in turn.
         rates: Factors of the study's learning rate that are tried.
         seeds: How many.
@@ -87,7 +88,7 @@ def choose(
     named = ("site", "label", "event", "task", "groups", "rates", "nested")
     question = Question(
         data, settings,
-        recipes=names_of(recipes) if recipes is not None else None,
+        recipes=split_list(recipes) if isinstance(recipes, str) else recipes and [*recipes],
         pool=not options.get("no_pool", False),
         alone=not options.get("no_alone", False),
         data_dir=Path(folder) if folder is not None else None,

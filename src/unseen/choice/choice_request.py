@@ -130,10 +130,7 @@ def source_of(
         if not path.is_file():
             raise UnseenError(f"there is no file {name}.")
         every = {"path": str(path), "domain": site, "label": label, **options}
-        if (
-            "event" not in options
-            and (task or task_of(path, site, label, options)) == "regression"
-        ):
+        if "event" not in options and (task or task_of(path, site, label, options)) == "regression":
             every["task"] = "regression"
         listed = ", ".join(f"{key}={value!r}" for key, value in every.items())
         return "table", {"dataset": f"table({listed})", "name": path.name.split(".")[0]}
