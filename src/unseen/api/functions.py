@@ -24,6 +24,7 @@ from unseen.serving.reading.inputs import Inputs, TableInputs
 from unseen.serving.reading.labelled import Request
 from unseen.serving.reading.new_rows import Item, check_frame
 from unseen.serving.reading.row_columns import PLAIN
+from unseen.serving.spreadsheet import restored
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 
@@ -126,6 +127,8 @@ def predict(
         kinds = {"prediction": "str"} | dict.fromkeys(columns.numbers, "float")
         # An answer may be called None or NA.
         frame = pandas.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])
+        for name in frame.columns.difference(columns.numbers):
+            frame[name] = frame[name].map(restored, na_action="ignore")
     if framed:
         frame = frame.drop(columns=["input", "line"]).set_axis(data.index)
     return frame

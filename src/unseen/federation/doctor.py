@@ -201,6 +201,9 @@ def _network(kit: Kit, now: datetime) -> Iterator[Finding]:
         recognised = f"the server knows the key of {kit.name}"
         yield Finding.of("registration", probe.unregistered(kit, answer), recognised)
     there = answer.content
+    if "unseen" not in there:
+        yield Finding("versions", "skipped", "the server tells them to registered sites alone")
+        return
     pairs = (f"{k} {v} here, {there.get(k, '?')} there" for k, v in probe.versions().items())
     yield Finding.of("versions", probe.other_versions(answer), ", ".join(pairs))
     if there.get("registered"):

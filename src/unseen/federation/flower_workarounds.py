@@ -222,6 +222,7 @@ def refuses_foreign_apps() -> bool:
     from flwr.supercore.fab import Fab
     from flwr.supernode import start_client_internal as flower
 
+    pull: Any = flower._pull_and_store_message
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as packed:
         packed.writestr("foreign.py", "")
@@ -231,7 +232,7 @@ def refuses_foreign_apps() -> bool:
     foreign = message_pb2.Message(metadata=head, content=message_pb2.Message().content)
     state, store = _Watched(), _Watched()
     with quiet(), contextlib.suppress(Exception):
-        flower._pull_and_store_message(
+        pull(
             state=state, object_store=store, node_config={},
             receive=lambda: (message_from_proto(foreign), None),
             get_run=lambda run: SimpleNamespace(fab_hash="0"),

@@ -17,6 +17,7 @@ from unseen.serving.directory import Trained
 from unseen.serving.policy import Answer, Policy, has_scores, policy_of, scored
 from unseen.serving.reading.bounds import check_strict, spelt
 from unseen.serving.reading.new_rows import Clock, Item, read, stacked
+from unseen.serving.spreadsheet import as_text
 
 #: format -> how names of its files end.
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
@@ -296,8 +297,8 @@ def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
             file = stack.enter_context(context)
         if form == "csv":
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(columns.names)
-            yield lambda line: writer.writerow([_short(x) for _, x in columns.cells(line)])
+            writer.writerow(map(as_text, columns.names))
+            yield lambda line: writer.writerow([as_text(_short(x)) for _, x in columns.cells(line)])
         else:
             dump = partial(json.dumps, ensure_ascii=False)
             yield lambda line: file.write(dump(columns.record(line)) + "\n")

@@ -16,6 +16,7 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.gate import named_values, nearly_unique
 from unseen.federation.flower.site import Site
+from unseen.federation.policy.site_policy import CHANNELS
 from unseen.federation.policy.study_rules import breaches, columns_of, method_breaches
 from unseen.local.train import Train, reads_validation
 from unseen.privacy import channel, kinds
@@ -128,6 +129,8 @@ def _unique(site: Site, study: StudySpec, data: DataSet) -> Iterator[Refusal]:
 
 
 def _keys(site: Site, study: StudySpec) -> Iterator[Refusal]:
+    if study.privacy.kind not in CHANNELS:
+        return
     kind = channel.read(study.privacy.channel, study.privacy.server)
     needed = next((names for of, names in KEYS.items() if isinstance(kind, of)), ())
     for name in needed:

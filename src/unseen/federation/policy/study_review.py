@@ -143,7 +143,8 @@ def _alone(site: Site, data: DataSet) -> Iterator[str]:
 
 def _channel(study: StudySpec) -> Iterator[str]:
     blind = study.privacy.server == "blind"
-    yield f"  channel     {study.privacy.channel}: {BLIND if blind else SEEN[study.privacy.kind]}"
+    sees = BLIND if blind else SEEN.get(study.privacy.kind, "unknown")
+    yield f"  channel     {study.privacy.channel}: {sees}"
 
 
 def _noise(study: StudySpec) -> Iterator[str]:
