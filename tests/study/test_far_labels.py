@@ -29,9 +29,9 @@ def test_figures_are_measured_against_the_file(
     frame = table(offset)
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.drop(columns="y").to_parquet(tmp_path / "t.parquet")
-    for data in (f"table(path='{tmp_path}/t.csv', domain='site', label='y', task='regression')",):
-        study = unseen.Study(dataset=data, methods=["glm"])
-        model = unseen.train(study, tmp_path / "model", holdout="west")
+    data = f"table(path='{tmp_path}/t.csv', domain='site', label='y', task='regression')"
+    study = unseen.Study(dataset=data, methods=["glm"])
+    model = unseen.train(study, tmp_path / "model", holdout="west")
     west = frame["site"] == "west"
     for rows in (frame, tmp_path / "t.csv", tmp_path / "t.parquet"):
         answers = unseen.predict(model, rows).prediction.astype(float).to_numpy()
@@ -61,3 +61,13 @@ def test_estimators_refuse_what_they_cannot_fit_or_follow() -> None:
         unseen.FederatedRegressor().fit(X, 1e200 * y)
     with pytest.raises(unseen.UnseenError, match="rounds must be a whole number; found 'until"):
         unseen.FederatedRegressor(rounds="until-flat(most=200)").fit(X, y)
+
+
+def test_estimators_name_what_takes_words() -> None:
+    frame = table(0.0).assign(sex=["f", "m"] * 75)
+    model = unseen.FederatedRegressor()
+    with pytest.raises(unseen.UnseenError, match="could not convert string .*unseen.Study"):
+        model.fit(frame[["a", "sex"]], frame["y"])
+    model.fit(frame[["a", "b"]], frame["y"])
+    with pytest.raises(unseen.UnseenError, match="takes columns of numbers"):
+        model.predict(frame[["a", "b"]].assign(b="f"))

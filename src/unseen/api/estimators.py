@@ -83,6 +83,21 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.training = training
         self.random_state = random_state
 
+    def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
+        """Return X [N, F] in float64, and y as it is; refuse words with what takes them."""
+        try:
+            return validate_data(
+                self, X, *y, dtype=np.float64, ensure_all_finite="allow-nan", **options
+            )
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            raise UnseenError(
+                f"{str(error).rstrip('.')}: {type(self).__name__} takes columns of numbers.",
+                remedy="Encode the words, or take what reads them: "
+                "unseen.Study(dataset=frame, domain=COLUMN, label=COLUMN) and unseen.train.",
+            ) from error
+
     def _fit(self, X: np.ndarray, y: Tensor, groups: Any, classes: int | None) -> None:
         sites = np.full(len(X), ALONE) if groups is None else _sites(groups, len(X))
         self.sites_ = np.unique(sites)
@@ -181,7 +196,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        X = self._validated(X, reset=False)
         x = encode(self._schema, self._sums, torch.tensor(X, dtype=torch.float64))
         model = self._network
         model.bind(self._inbox["model"].clone(), self._inbox["buffers"].clone())
@@ -217,7 +232,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Fit by exchanges between sites; `groups` names each row's [N], None is one site."""
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        X, y = self._validated(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -242,9 +257,7 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Fit by exchanges between sites; `groups` names each row's [N], None is one site."""
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", y_numeric=True
-        )
+        X, y = self._validated(X, y, y_numeric=True)
         self._fit(X, torch.tensor(y, dtype=torch.float64), groups, None)
         return self
 

@@ -55,7 +55,7 @@ def table(
 
     from unseen.errors import UnseenError, choice
     from unseen.report.read import results_in
-    from unseen.study.plan import prepare_study
+    from unseen.study.plan import holds, prepare_study
     from unseen.study.runner import results_of
 
     choice("--format", form, ("text", "markdown", "latex", "csv"))
@@ -74,12 +74,18 @@ def table(
         show(results_in(Path(name)).table(metric, selection, **options), form)
         return
     for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):
-        planned = prepare_study(study, folder, data_dir)
         try:
-            planned.check_code()
-        except UnseenError as error:  # this only shows what is there
-            warnings.warn(str(error), stacklevel=1)
-        results = results_of(planned)
+            planned = prepare_study(study, folder, data_dir)
+        except UnseenError:
+            if not holds(folder, study):
+                raise
+            results = results_in(folder)  # the data are elsewhere, and the records say all
+        else:
+            try:
+                planned.check_code()
+            except UnseenError as error:  # this only shows what is there
+                warnings.warn(str(error), stacklevel=1)
+            results = results_of(planned)
         for one in (metric,) if metric else results.among(metrics):
             show(results.table(one, selection, **options), form)
 

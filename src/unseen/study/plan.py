@@ -319,6 +319,17 @@ def differs(planned: Plan) -> str:
     return _difference(identity | {"settings": settings}, now, usual)
 
 
+def holds(folder: Path, study: StudySpec) -> bool:
+    """Return whether a folder has results of a study of these settings, whose data are not read."""
+    try:
+        settings = recorded(study_file.read(folder)["identity"]["settings"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    usual = StudySpec().model_dump(mode="json", exclude=FREE)
+    now = study.model_dump(mode="json", exclude=FREE)
+    return study_file.has_results(folder) and not _difference(settings, now, usual)
+
+
 def _difference(before: Any, now: Any, usual: Any, prefix: str = "") -> str:
     usual = usual if isinstance(usual, dict) else {}
     parts = []
