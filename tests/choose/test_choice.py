@@ -223,9 +223,9 @@ def test_a_csv_file_needs_its_two_columns(tmp_path):
     run = CliRunner().invoke
     refused = run(app, ["choose", str(path)])
     assert isinstance(refused.exception, UnseenError)
-    assert "--domain COLUMN --label COLUMN" in refused.exception.remedy
+    assert "--site COLUMN --label COLUMN" in refused.exception.remedy
     done = run(app, [
-        "choose", str(path), "--domain", "hospital", "--label", "died", "rounds=2", "--recipes",
+        "choose", str(path), "--site", "hospital", "--label", "died", "rounds=2", "--recipes",
         "glm", "--rates", "1", "--no-alone", "--out", str(tmp_path / "out"),
     ])  # fmt: skip
     assert done.exit_code == 0, done.output

@@ -15,8 +15,8 @@ from unseen import UnseenError
 from unseen.choice import Candidates, choose, play
 from unseen.choice.answer import nested
 from unseen.choice.choice_page import page
-from unseen.choice.playing import pairs, with_alone
-from unseen.choice.trials import ALONE, Trial, at_targets
+from unseen.choice.playing import pairs
+from unseen.choice.trials import ALONE, Trial, at_targets, with_alone
 
 WILD = "fedprox(mu=1e+30)"
 

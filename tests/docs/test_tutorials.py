@@ -57,6 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.delenv("UNSEEN_DATA", raising=False)
+    (tmp_path / "examples").symlink_to(DOCS.parent / "examples")
     yield tmp_path
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
@@ -100,6 +101,22 @@ def shown(expected: str, found: str) -> bool:
     """Whether the text stands in what was printed, with `...` for anything."""
     parts = (re.escape(" ".join(part.split())) for part in expected.split("..."))
     return re.search(".*?".join(parts), " ".join(found.split())) is not None
+
+
+@pytest.mark.slow  # among them the answer for the next hospital, in full
+def test_the_commands_of_the_readme_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = ""
+    for block in blocks(DOCS.parent / "README.md"):
+        lines = block.text.replace(".venv/bin/", "").splitlines() if block.kind == "sh" else []
+        commands = [line for line in lines if not re.match(r"(git|make|pip)\b|$", line)]
+        printed = "".join(typed(line, capsys) for line in commands) if commands else printed
+        if block.kind == "text":
+            assert shown(block.text, printed), f"expected:\n{block.text}\nprinted:\n{printed}"
+        if block.kind == "python":
+            typed("python examples/make_visits.py", capsys)
+            exec(compile(block.text, "README.md", "exec"), {"__name__": "readme"})
+            assert "prediction" in capsys.readouterr().out
+    assert printed
 
 
 @pytest.mark.slow  # a page is a dozen commands, one after the other

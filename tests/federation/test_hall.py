@@ -453,8 +453,8 @@ def test_what_a_site_refuses_and_why(tmp_path: Path) -> None:
     ("key", "value", "reason"),
     [
         ("protocol", 0, f"the protocol does not match: the server says 0, the site {PROTOCOL}"),
-        ("layout", "old/old", "the layout of the model does not match: the server says 'old/old'"),
-        ("digest", "0", "the digest of the site's data does not match: the server says '0'"),
+        ("layout", "old/old", "another question was answered at this position"),
+        ("digest", "0", "Unexpected keyword argument: digest"),
     ],
 )
 def test_a_message_that_does_not_match_is_refused_with_both_values(
@@ -469,7 +469,9 @@ def test_a_message_that_does_not_match_is_refused_with_both_values(
     if key == "protocol":
         question = {**question, key: value}
     else:
-        question = {**question, "head": json.dumps({**json.loads(question["head"]), key: value})}
+        head = json.loads(question["head"])
+        (head if key == "digest" else head["position"])[key] = value
+        question = {**question, "head": json.dumps(head)}
     kit = next(kit for kit in numbers.values() if kit.name == site)
     answer = handle(question, Site.read(kit))
     assert reason in str(answer["refused"])
@@ -477,18 +479,21 @@ def test_a_message_that_does_not_match_is_refused_with_both_values(
 
 
 def test_a_message_names_no_model_that_the_site_has_not_allowed(tmp_path: Path) -> None:
-    """The study's own model is looked at, and so is the one that a message says beside it."""
+    """The study's own model is looked at, and no message says one beside it."""
     numbers = kits(tmp_path, SITES, tmp_path)
     hall = Hall(numbers)
     file = written(tmp_path, "fedavg", rounds=1)
     federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
     name, question = next((s, q) for s, q in hall.sent if "train" in q.get("about", ""))
     head = json.loads(question["head"])
-    head |= {"model": f"os:mkdir(path='{tmp_path / 'made'}')", "layout": "x"}
-    head["study"] |= {"model": None}
+    model = f"os:mkdir(path='{tmp_path / 'made'}')"
     site = Site.read(next(kit for kit in numbers.values() if kit.name == name))
-    answer = handle({**question, "head": json.dumps(head)}, site)
-    assert answer["rule"] == "study" and not (tmp_path / "made").exists()
+    for rule, other in (
+        ("protocol", head | {"model": model}),
+        ("code", head | {"study": head["study"] | {"model": model}}),
+    ):
+        answer = handle({**question, "head": json.dumps(other)}, site)
+        assert answer["rule"] == rule and not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("kind", ["masks()", "ckks()"])

@@ -15,10 +15,12 @@ from support.sites import federation
 pytest.importorskip("cryptography", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Training, UnseenError, method, start
-from unseen.core.exchange import Reply
+from unseen.combine.mean import Mean, Sum
+from unseen.core.exchange import Exchange, Reply, Slot
 from unseen.core.round import play
 from unseen.errors import BadReply, Departed
 from unseen.privacy import channel, kinds, masks
+from unseen.privacy.masks import masked_site
 from unseen.privacy.wire import pack, unpack
 
 
@@ -241,7 +243,7 @@ def test_a_question_is_answered_once_or_for_fewer() -> None:
     state, _ = play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     one = backend.sites["site-a"]
     again, _ = unpack(one.answer(questions[0]["site-a"]), "an answer")
-    assert "asked for before" in again["why"]
+    assert again["kind"] == "shared"  # new seeds, which open no other sum than the first ones
     play(made, state, backend, names, 2)  # type: ignore[arg-type]
     old, _ = unpack(one.answer(questions[0]["site-a"]), "an answer")
     assert "another round" in old["why"]
@@ -352,7 +354,6 @@ def test_a_server_never_gets_both_kinds_of_shares() -> None:
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     asked, site = phases(backend, 4), backend.sites["site-a"]
     header, parts = unpack(asked["unmask"]["site-a"], "a question")
-    site.pending["open"] = []  # the moment before the shares leave
     others = {**header, "kind": "confirm", "present": ["site-a", "site-c", "site-d"]}
     said, _ = unpack(site.answer(pack(others)), "an answer")
     assert "others were said to be left" in said["why"]
@@ -361,11 +362,10 @@ def test_a_server_never_gets_both_kinds_of_shares() -> None:
     forged = [bytes(parts[1]), bytes(parts[2]), *parts[2:]]  # vouches for nothing
     said, _ = unpack(site.answer(pack(header, forged)), "an answer")
     assert "2 vouch for who is left; 3 are needed" in said["why"]
-    assert unpack(site.answer(pack(header, parts)), "an answer")[0]["kind"] == "unmasked"
-    said, _ = unpack(site.answer(pack(header, parts)), "an answer")
-    assert "it was opened" in said["why"]
+    opened = site.answer(pack(header, parts))
+    assert unpack(opened, "an answer")[0]["kind"] == "unmasked"
+    assert site.answer(pack(header, parts)) == opened
     few = {**header, "kind": "confirm", "present": ["site-a", "site-b"]}
-    site.pending["open"] = []
     said, _ = unpack(site.answer(pack(few)), "an answer")
     assert "2 are left in the sum" in said["why"]
 
@@ -476,3 +476,31 @@ def test_a_site_opens_no_sum_of_fewer_than_it_counts_on() -> None:
             continue
         with pytest.raises(BadReply, match="masks hide a row among at least 5"):
             rows.linear(even[:count])
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.001, 0.001], [1.0, 1 / 25, 1 / 25]])
+def test_weights_that_show_one_row_are_refused(weights: list[float]) -> None:
+    backend, made, model, names = behind(3)
+    play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
+    again(backend)
+    rows = backend.server.rows("model", held(backend), backend.ask)
+    with pytest.raises(UnseenError, match="leave only site-a"):
+        rows.linear(torch.tensor(weights, dtype=torch.float64))
+
+
+def test_a_position_opens_one_sum_whatever_model_it_came_from() -> None:
+    """Two sums of one round, from models one ulp apart, would differ by one site's row."""
+    backend, made, model, names = behind(3)
+    state = start(made, model, names, 0)  # type: ignore[arg-type]
+    play(made, state, backend, names, 1)
+    nearly = torch.nextafter(state.inbox["model"], state.inbox["model"] + 1)
+    other = replace(state, inbox={**state.inbox, "model": nearly})
+    with pytest.raises(UnseenError, match="another sum of the rows of 'model' was opened"):
+        play(made, other, backend, names[:2], 1)
+
+
+def test_a_rule_that_weighs_all_rows_alike_is_known_by_the_site() -> None:
+    slots = {"model": Slot(Mean("uniform")), "own": Slot(Mean("examples")), "sum": Slot(Sum())}
+    exchange = Exchange("train", None, slots)  # type: ignore[arg-type]
+    alike = [masked_site.weighs_alike(exchange, name) for name in (*slots, "none")]
+    assert alike == [True, False, True, False]

@@ -224,22 +224,30 @@ def expectation(file: Path) -> dict[str, Any]:
         UnseenError: If it is not such a file.
     """
     try:
-        choice = json.loads(file.read_text("utf-8"))
-        row = next(row for row in choice["rows"] if row["recipe"] == choice["recipe"])
-        expected = {name: row["expected"][name] for name in ("mean", "low", "high", "sites")}
-        figure = partial(figure_text, metric=choice["metric"], largest=abs(expected["high"]))
-        texts = {n: figure(expected[n]) for n in ("mean", "low", "high")}
-        return {
-            "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
-            "metric": choice["metric"], "level": LEVEL, "data": choice["data"],
-            "judged by": sorted(site for group in choice["groups"].values() for site in group),
-            "notes": [*whole_range(choice), *check(choice), *against_constant(choice)], **expected,
-        }  # fmt: skip
+        return expectation_of(json.loads(file.read_text("utf-8")))
     except (OSError, ValueError, KeyError, StopIteration, TypeError) as error:
         raise UnseenError(
             f"{file} is not an answer of `unseen choose` ({error}).",
             remedy="Name the choice.json in the folder that it wrote.",
         ) from None
+
+
+def expectation_of(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a card says of a new site, and the settings to train by.
+
+    Args:
+        choice: The content of `choice.json`.
+    """
+    row = next(row for row in choice["rows"] if row["recipe"] == choice["recipe"])
+    expected = {name: row["expected"][name] for name in ("mean", "low", "high", "sites")}
+    figure = partial(figure_text, metric=choice["metric"], largest=abs(expected["high"]))
+    texts = {n: figure(expected[n]) for n in ("mean", "low", "high")}
+    return {
+        "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
+        "metric": choice["metric"], "level": LEVEL, "data": choice["data"],
+        "judged by": sorted(site for group in choice["groups"].values() for site in group),
+        "notes": [*whole_range(choice), *check(choice), *against_constant(choice)], **expected,
+    }  # fmt: skip
 
 
 def size(count: float) -> str:

@@ -41,7 +41,10 @@ def plans(candidates: Candidates, out: Path, data_dir: Path | None = None) -> li
     if candidates.alone:
         factor = recorded_factor(study, out / "alone")
         others.append((changed(study, [BASE], {"alone": True}, factor), out / "alone"))
-    return whole + [prepare_study(one, folder, data_dir) for one, folder in others]
+    rest = [prepare_study(one, folder, data_dir) for one, folder in others]
+    if candidates.alone:  # one site's troubles are not those of the study
+        rest[-1] = replace(rest[-1], warnings=())
+    return whole + rest
 
 
 def recorded_factor(study: StudySpec, folder: Path) -> float:

@@ -1,6 +1,7 @@
 """Every recipe, played without each group of sites in turn, and without every two of them."""
 
 import os
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from unseen.choice.trials import (
     check_whole,
     judged_at_two_groups,
     tuned,
+    with_alone,
 )
 from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
@@ -229,6 +231,8 @@ def play(
     if candidates.nested and run is None:
         candidates.check(data_of(study, data_dir).names)
     search = Search(study, candidates.rates, run or here, say)
+    if BASE not in candidates.recipes:
+        say(f"{BASE} is played as well: all recipes are compared with it")
     whole = search.played(candidates.rows, {"groups": candidates.groups}, out)
     results = whole.results
     sites = {task.name: task.targets for task in results.tasks}
@@ -259,15 +263,6 @@ def play(
     return with_constant(trials, results)
 
 
-def with_alone(trials: Trials, elsewhere: Trial) -> Trials:
-    """Return the trials with one site's own model elsewhere, if it has a figure at all sites."""
-    if not trials.figures_everywhere(elsewhere):
-        lacking = ", ".join(site for site in trials.sites if site not in elsewhere.figures)
-        why = f"has no {trials.metric} of every other site's model at {lacking}"
-        return replace(trials, refused={**trials.refused, ALONE: why})
-    return replace(trials, by_recipe={**trials.by_recipe, ALONE: elsewhere})
-
-
 def with_constant(trials: Trials, results: Results) -> Trials:
     """Return the trials with the answer that looks at no input, if all sites have its figure.
 
@@ -287,7 +282,9 @@ def with_constant(trials: Trials, results: Results) -> Trials:
 def alone_elsewhere(search: Search, factor: float, out: Path) -> Trial:
     """Return how one site's own model does at all others, at a rate."""
     search.say(f"{ALONE}: {BASE} at one site, tried at the others")
-    ran = search.run(changed(search.study, [BASE], {"alone": True}, factor), out / "alone")
+    with warnings.catch_warnings():  # one site's troubles are not those of the study
+        warnings.simplefilter("ignore")
+        ran = search.run(changed(search.study, [BASE], {"alone": True}, factor), out / "alone")
     costs: dict[str, list[Cost]] = defaultdict(list)
     elsewhere = at_targets(ran, {}, costs).get(BASE, {})
     means = {site: average(values) for site, values in sorted(elsewhere.items())}

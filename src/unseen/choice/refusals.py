@@ -49,7 +49,7 @@ def served(candidates: Candidates, data_dir: Path | None) -> Candidates:
     refused = refused_by_settings(candidates.study, candidates.rows, data)
     return replace(
         candidates,
-        recipes=[name for name in candidates.recipes if name not in refused],
+        recipes=tuple(name for name in candidates.recipes if name not in refused),
         pool=candidates.pool and POOLED not in refused,
         refused=refused,
     )

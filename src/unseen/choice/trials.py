@@ -132,6 +132,15 @@ def judged_at_two_groups(trials: Trials) -> Trials:
     return trials
 
 
+def with_alone(trials: Trials, elsewhere: Trial) -> Trials:
+    """Return the trials with one site's own model elsewhere, if it has a figure at all sites."""
+    if not trials.figures_everywhere(elsewhere):
+        lacking = ", ".join(site for site in trials.sites if site not in elsewhere.figures)
+        why = f"has no {trials.metric} of every other site's model at {lacking}"
+        return replace(trials, refused={**trials.refused, ALONE: why})
+    return replace(trials, by_recipe={**trials.by_recipe, ALONE: elsewhere})
+
+
 def check_whole(study: StudySpec) -> None:
     """Refuse a study that keeps sites away: all of them are left out in turn, and train."""
     plan = study.holdout

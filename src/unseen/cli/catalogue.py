@@ -165,11 +165,11 @@ def _line(name: str) -> tuple[str, str, str]:
     path = name.removeprefix("+")
     part = METHODS[path] if path == name else MODIFIERS[path]
     references = method(path).references if path == name else _added(_alone(path))
-    written = f"[{name}]({path}.md)"
+    link = f"[{name}]({path}.md)"
     if path == name and path in MODIFIERS:
-        written += f" (`+{path}`)"
+        link += f" (`+{path}`)"
     sources = references if len(references) == 2 else references[:1]
-    return written, inline(_first(part)).rstrip("."), "; ".join(map(_short, sources))
+    return link, inline(_first(part)).rstrip("."), "; ".join(map(_short, sources))
 
 
 def _short(reference: Reference) -> str:

@@ -16,6 +16,7 @@ from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation_site import federation
 from unseen.cli.machine import MACHINE, named
+from unseen.cli.printing import lenient
 from unseen.cli.sign_commands import sign, verify
 from unseen.cli.skeletons import new
 from unseen.cli.study_tables import read_studies, table
@@ -246,6 +247,7 @@ def main() -> None:
     """Run the command line; errors of the user's input are one paragraph, not a traceback."""
     import warnings
 
+    lenient()
     once = cache(lambda text: print(f"warning: {text}", file=sys.stderr))
     warnings.showwarning = lambda message, *_: once(str(message))
     try:

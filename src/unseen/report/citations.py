@@ -31,7 +31,7 @@ def own_entry() -> str:
     group = about["Author"]
     fields = {
         "author": group and f"{{{group}}}",  # in braces, or BibTeX reads a first and a last name
-        "title": f"{{{about['Name']}}}: {about['Summary']}",
+        "title": f"{about['Name']}: {about['Summary']}",
         "version": about["Version"],
         "year": RELEASED[:4],
         "url": addresses.get("Repository", ""),

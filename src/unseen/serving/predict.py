@@ -1,7 +1,6 @@
 """Predictions for files: one line each, also for what could not be predicted."""
 
 import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -296,8 +295,6 @@ def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
             out.parent.mkdir(parents=True, exist_ok=True)
             context = out.open("w", encoding="utf-8", errors="surrogateescape", newline="")
             file = stack.enter_context(context)
-        elif isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
-            sys.stdout.reconfigure(errors="surrogateescape")
         if form == "csv":
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(map(as_text, columns.names))
@@ -332,8 +329,11 @@ def _yes(value: bool) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Return a number with nine digits, which distinguish any two float32; other values as is."""
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    """Return a number with nine digits, which distinguish any two float32; other values as is.
+
+    Numbers of a million and more keep all digits: their spread may be far below their size.
+    """
+    return float(f"{value:.9g}") if isinstance(value, float) and abs(value) < 1e6 else value
 
 
 def _unicode(value: Any) -> Any:

@@ -317,6 +317,8 @@ class Admitted:
             raise UnseenError(f"the kit of {name!r} has no {error} for the channel.") from None
         if isinstance(side, masked_site.Site):
             side.fewest = self.fewest
+            if self.kind in (EXCHANGE, terms.ASK):
+                side.company = self.due.names
         return side
 
     @property

@@ -10,9 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from unseen.core import Exchange, Inbox, Method, Turn
+from unseen.core import Exchange, Inbox, Method, Turn, Weighted
 from unseen.errors import BadReply
 from unseen.privacy import kinds, wire
 from unseen.privacy.kinds import QUESTION, Masks
@@ -20,14 +21,14 @@ from unseen.privacy.masks import shares
 from unseen.privacy.masks.streams import fixed, masked, own_stream, purpose
 
 #: How many times as heavy as another a row may be that is hidden by it.
-HEAVY = 1000.0
+HEAVY = 20.0
 
 
 class Site(kinds.Site):
     """A site's side: it keeps its rows until it knows the weights, and sends them masked.
 
     Args:
-        method: The method; like the job, of no use here.
+        method: The method.
         name: The site.
         files: Its key, and everybody's public keys.
         kind: The channel.
@@ -36,8 +37,8 @@ class Site(kinds.Site):
     Note:
         In this order, and each for the last answer of the kind before alone: it shares new seeds
         among those who take part; sends its masked row; says who is left; and gives the shares
-        that open the sum of those, once. A sum that was opened is final: of rows that were made
-        from the same entries in the same round, no other sum is opened, since the two would differ
+        that open the sum of those. A sum that was opened is final: of the rows of this exchange in
+        this round no other sum is opened, whatever they were made from, since the two would differ
         by rows of few sites.
     """
 
@@ -50,8 +51,10 @@ class Site(kinds.Site):
         halves: dict[str, str] = json.loads(files[kinds.PUBLICS])
         self.publics = {other: bytes.fromhex(half) for other, half in halves.items()}
         self._private, self.kind = files[kinds.PRIVATE], kind
-        #: Of fewer rows than these, this site helps to open no sum.
+        #: Of fewer rows than these, this site helps to open no sum, and of others' not at all.
         self.fewest = kind.quorum
+        self.company: tuple[str, ...] = tuple(self.publics)
+        self.exchanges = {exchange.name: exchange for exchange in method.exchanges}
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
         """Return what the rows were made from, the rows, and whom each sum was asked among."""
@@ -60,7 +63,6 @@ class Site(kinds.Site):
             "held": {},
             "asked": {},
             "deals": {},
-            "open": [],
             "final": self.pending.get("final", {}),
         }
 
@@ -81,7 +83,6 @@ class Site(kinds.Site):
         """Make new seeds for some slots, and return what the others need of them."""
         names, slots = self._company(header), list(header["slots"])
         for slot in slots:
-            self._still_closed(slot)
             if slot not in self.pending["held"]:
                 raise BadReply(f"no row {slot!r} is here.")
         t = shares.least(self.kind.threshold, len(names), self.kind.quorum)
@@ -175,9 +176,7 @@ class Site(kinds.Site):
         self._check_weights(slot, present, [sum["weights"][name] for name in present])
         if sum["present"] not in (None, present):
             raise BadReply(f"others were said to be left in the sum of {slot!r} before.")
-        if self._opened.get(self._row(slot)) not in (None, self._contents(sum, present)):
-            other = f"another sum of the rows of {slot!r} was opened in this round before"
-            raise BadReply(f"{other}: the two would differ by rows of few sites.")
+        self._check_opened(slot, sum, present)
         sum["present"] = present
         about = {"what": "left", "slot": slot, "once": sum["once"], "left": present}
         tags = [self._to(name, b"", deal, about) for name in present if name != self.name]
@@ -197,7 +196,7 @@ class Site(kinds.Site):
                 vouched.add(name)
         if len(vouched & set(present)) < deal["least"]:
             raise BadReply(f"{len(vouched)} vouch for who is left; {deal['least']} are needed.")
-        self.pending["open"].append(slot)
+        self._check_opened(slot, sum, present)
         self._opened[self._row(slot)] = self._contents(sum, present)
         # The second share is of what covers a vector that came, the first of what covers others.
         given_up = [
@@ -211,9 +210,15 @@ class Site(kinds.Site):
         opened: dict[str, str] = self.pending["final"]
         return opened
 
+    def _check_opened(self, slot: str, sum: Mapping[str, Any], present: Sequence[str]) -> None:
+        """Refuse another sum of the rows of this position than the one that was opened."""
+        if self._opened.get(self._row(slot)) not in (None, self._contents(sum, present)):
+            other = f"another sum of the rows of {slot!r} was opened in this round before"
+            raise BadReply(f"{other}: the two would differ by rows of few sites.")
+
     def _row(self, slot: str) -> str:
-        """Return what the row of a slot follows from."""
-        about = self.label["round"], self.label["exchange"], self.pending["received"], slot
+        """Return the position of the row of a slot."""
+        about = self.label["round"], self.label["exchange"], slot
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
 
     def _contents(self, sum: Mapping[str, Any], present: Sequence[str]) -> str:
@@ -246,18 +251,12 @@ class Site(kinds.Site):
         return deal
 
     def _sum(self, header: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a sum for which this site masked its row, and the seeds; once it is open, no."""
+        """Return a sum for which this site masked its row, and the seeds."""
         deal, slot = self._deal(header), header["slot"]
         sum: dict[str, Any] = deal["sums"].get(slot) or {"once": None}
         if sum["once"] is None or header["once"] != sum["once"]:
             raise BadReply(f"no row was masked for this sum of {slot!r}.")
-        self._still_closed(slot)
         return deal, sum
-
-    def _still_closed(self, slot: str) -> None:
-        """Refuse anything more about a sum that was opened: another one would show who left."""
-        if slot in self.pending["open"]:
-            raise BadReply(f"the sum of {slot!r} was asked for before, and it was opened.")
 
     def _company(self, header: Mapping[str, Any]) -> list[str]:
         """Return those among whom a sum is asked for; refuse too few of them."""
@@ -265,6 +264,8 @@ class Site(kinds.Site):
         if self.name not in names or len(set(names)) != len(names) or len(names) < few:
             least = f"masks hide a row among at least {few}"
             raise BadReply(f"a sum of {len(names)} rows was asked for; {least}.")
+        if others := sorted(set(names) - set(self.company)):
+            raise BadReply(f"{', '.join(others)} take no part in this exchange.")
         if strangers := sorted(set(names) - self.publics.keys()):
             raise BadReply(f"this site has no public key of {', '.join(strangers)}.")
         return names
@@ -274,9 +275,8 @@ class Site(kinds.Site):
         names, slot = self._company(header), header["slot"]
         self._check_weights(slot, names, np.array(header["weights"], ndmin=2).T)
         before = self.pending["asked"].get(slot)
-        if before is not None and not set(names) < set(before):
-            raise BadReply(f"the sum of {slot!r} was asked for before, among the same clients.")
-        self._still_closed(slot)
+        if before is not None and not set(names) <= set(before):
+            raise BadReply(f"the sum of {slot!r} was asked for before, without some of these.")
         self.pending["asked"][slot] = names
 
     def _check_weights(self, slot: str, names: Sequence[str], weights: Any) -> None:
@@ -287,9 +287,13 @@ class Site(kinds.Site):
             names: Those in the sum.
             weights: Theirs [K, blocks].
         """
+        equal = weighs_alike(self.exchanges.get(self.label["exchange"]), slot)
         for w in np.asarray(weights, dtype=float).T:
             if not np.isfinite(w).all():
                 raise BadReply(f"the weights of {slot!r} are not all finite numbers.")
+            own = np.abs(w[w != 0])
+            if equal and len(own) and not np.allclose(own, own[0], rtol=1e-9, atol=0):
+                raise BadReply(f"the rule of {slot!r} weighs all rows alike; these weights do not.")
             least = np.abs(w).max() / HEAVY
             heavy = sorted(n for n, x in zip(names, w, strict=True) if x and abs(x) >= least)
             if heavy and len(heavy) < self.fewest:
@@ -316,3 +320,13 @@ def checked_shares(content: bytes, marks: Mapping[str, Sequence[str]]) -> dict[s
     if not fits or fits != {slot: list(both) for slot, both in marks.items()}:
         raise BadReply("shares do not fit what their site published of them.")
     return own_shares
+
+
+def weighs_alike(exchange: Exchange | None, slot: str) -> bool:
+    """Return whether the rule of a slot weighs all rows alike, whatever comes with them."""
+    own = exchange.slots.get(slot) if exchange is not None else None
+    rule = own.combine if own is not None else None
+    if not isinstance(rule, Weighted) or rule.all_needs() or rule.adapts:
+        return False
+    weights, _ = rule.weights({"client": torch.arange(2)}, rule.init(2, 1))
+    return bool((weights == weights[0]).all())
