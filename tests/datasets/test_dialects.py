@@ -264,3 +264,44 @@ def test_a_first_look_reads_what_windows_wrote(
     (tmp_path / "t.csv").write_text(text)
     first_look(str(tmp_path / "t.csv"), None)
     assert "UTF-8" not in capsys.readouterr().out
+
+
+NEARLY = {
+    "minus": lambda v: f"{v}".replace("-", "\u2212"),
+    "few": lambda v: f"{round(v)}".replace("-", "\u2212"),
+    "exponent": lambda v: f"{v:.3E}".replace(".", ","),
+    "apostrophe": lambda v: f"'{v}",
+    "currency": lambda v: f"${abs(round(v))}.50",
+    "thin space": lambda v: f"{abs(round(v)) + 10}\u202f000",
+}
+
+
+@pytest.mark.parametrize("form", NEARLY)
+@pytest.mark.parametrize("label", [False, True])
+def test_numbers_in_a_spelling_of_their_own_are_refused_as_such(
+    form: str, label: bool, tmp_path: Path
+) -> None:
+    values = [((i * 37) % 101 - 50) / 10 for i in range(60)]
+    rows = [f'{"ab"[i % 2]},"{NEARLY[form](v)}",{i / 8},{i // 2 % 2}' for i, v in enumerate(values)]
+    (tmp_path / "t.csv").write_text("\n".join(["site,dose,age,died", *rows, ""]), "utf-8")
+    options = {"label": "dose", "task": "regression"} if label else {}
+    with pytest.raises(UnseenError, match="'dose'.*(nearly|not) a number") as error:
+        read(tmp_path / "t.csv", **options)
+    assert "identifiers" not in str(error.value) and "write it" in str(error.value)
+
+
+def test_exponents_show_a_decimal_comma(tmp_path: Path) -> None:
+    rows = ["site;dose;died", "a;6,125E+01;0", "a;1,250E+00;1", "b;2,500E+00;0", "b;-1,5e1;1"]
+    (tmp_path / "t.csv").write_text("\n".join([*rows, ""]))
+    data = read(tmp_path / "t.csv")
+    assert data["a"].x.tolist() == [[61.25], [1.25]] and data["b"].x.tolist() == [[2.5], [-15]]
+
+
+@pytest.mark.parametrize("options", [{"drop": ["note"]}, {"text": ["note"]}])
+def test_a_cell_may_be_longer_than_the_csv_module_allows(
+    options: dict[str, list[str]], tmp_path: Path
+) -> None:
+    long = "word " * 100_000
+    rows = [f"{'ab'[i % 2]},{long if i == 2 else 'ok then'},{i},{i // 2}" for i in range(4)]
+    (tmp_path / "t.csv").write_text("\n".join(["site,note,age,died", *rows, ""]))
+    assert len(read(tmp_path / "t.csv", **options)["a"].y) == 2

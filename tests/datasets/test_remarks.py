@@ -44,7 +44,7 @@ def test_many_rare_values_are_remarked_upon(tmp_path: Path) -> None:
     (note,) = notes(tmp_path)
     assert "'first_name' has 60 values, 60 of them in fewer than 5 rows" in note
     assert "whose name the model's files list" in note and "drop=['first_name']" in note
-    assert "many rare values" in remark(tmp_path, "first_name")
+    assert "many values" in remark(tmp_path, "first_name")
     report = inspect(parse(CALL.format(""))[0], tmp_path)
     assert report.sound and report.doubts == ("first_name",)
     for options in ("drop", "text"):
@@ -176,3 +176,10 @@ def test_cells_of_two_units_or_none_are_not(tmp_path: Path, form: str) -> None:
     write(tmp_path, "weight", [*cells[1:], "150 lb"] if form == "{} kg" else cells)
     assert not any("behind" in note for note in notes(tmp_path))
     assert "behind" not in remark(tmp_path, "weight")
+
+
+def test_hundreds_of_names_are_remarked_upon_however_frequent(tmp_path: Path) -> None:
+    write(tmp_path, "first_name", names(300, 6))
+    (note,) = notes(tmp_path)
+    assert "'first_name' has 300 values: each value becomes a feature" in note
+    assert "many values" in remark(tmp_path, "first_name")

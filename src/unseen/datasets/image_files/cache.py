@@ -22,7 +22,7 @@ from unseen.datasets.image_files.images import File, Tree, View
 from unseen.errors import Unreadable, UnseenError
 
 #: Raised when decoding or the form on disk changes, so that no old array is taken for a new one.
-VERSION = 2
+VERSION = 3
 #: Images decoded between two writes.
 CHUNK = 512
 #: A folder of this name next to the data serves everyone who reads them.

@@ -1,8 +1,9 @@
 """A user's own images: data_dir/domain/class/image, as a folder or as one tar archive."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from torch import Tensor
 
@@ -11,12 +12,15 @@ from unseen.datasets.entry import Facts, Info, below
 from unseen.datasets.image_files.cache import decoded
 from unseen.datasets.image_files.images import Image, Tree, View
 from unseen.datasets.image_files.layout import Survey
+from unseen.datasets.tables.remarks import twins
 from unseen.datasets.tables.sheet import coded
 from unseen.errors import UnseenError, nearest
 
 FACTS = Facts.of("folder")
 #: The options of `load` that say how images are read, wherever they are.
 OPTIONS = ("size", "grey", "classes", "unit")
+#: The most names that a note lists.
+FEW = 5
 
 
 def load(
@@ -56,6 +60,9 @@ def load(
         domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
     notes = [
         *deeper(trees.values()),
+        *passed_over(next(iter(trees.values())), list(every)),
+        *twins(list(every), "site"),
+        *twins(names, "class"),
         *lone_classes(domains, names),
         *shared_units(domains, unit_names, str(unit)),
     ]
@@ -94,6 +101,35 @@ def deeper(trees: Iterable[Tree]) -> list[str]:
         return []
     count = f"{len(others):,} images lie" if len(others) > 1 else "1 image lies"
     return [f"{count} deeper than domain/class/image and are not read, such as {others[0]}"]
+
+
+def passed_over(tree: Tree, sites: Sequence[str]) -> list[str]:
+    """Return notes on the files and folders of a tree SITE/CLASS/image that hold no image.
+
+    Args:
+        tree: The tree.
+        sites: The sites that have images.
+    """
+    others, empty = tree.passed_over(depth=3)
+    notes = []
+    if others:
+        ends = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in others)
+        kinds = ", ".join(f"{n:,} {end}" for end, n in ends.most_common(FEW))
+        notes.append(
+            f"files that are not images by their endings and are not read: {kinds}, such as "
+            f"{others[0]}; convert them to PNG if they are images"
+        )
+    if empty:
+        notes.append(f"empty folders: {_listed(empty)}")
+    folders = {name.split("/")[-3] for name in others if name.count("/") >= 2}
+    folders |= {name.split("/")[0] for name in empty}
+    if lost := sorted(folders - {*sites}):
+        notes.append(f"sites without an image that is read, which are left out: {_listed(lost)}")
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW:,} more" if names[FEW:] else "")
 
 
 def source_of(survey: Survey) -> str:

@@ -20,10 +20,19 @@ from unseen.datasets.image_files import dicom
 from unseen.errors import UnseenError, choice, number
 
 SUFFIXES = frozenset(
-    [".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"]
-).union(dicom.SUFFIXES)
+    [
+        ".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff",
+        ".webp", ".avif", ".jp2", ".j2k", ".jpx", ".ppm", ".pgm", ".pbm", ".pnm", ".tga",
+    ]
+).union(dicom.SUFFIXES)  # fmt: skip
 #: How a PNG begins, and where it says how many bits a channel has: Pillow cuts 16 to 8.
 PNG, DEPTH = b"\x89PNG\r\n\x1a\n", 24
+#: How the codestream of a JPEG 2000 begins, and how far behind it the bits of each channel are.
+JPEG_2000, CHANNELS = b"\xff\x4f\xff\x51", 40
+#: The box of an AVIF, two bytes before the one whose bit 0x40 says more than 8 bits.
+AVIF, MORE = b"av1C", 0x40
+#: The tag of a TIFF for the bits of each channel.
+BITS = 258
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class View:
             scan = dicom.image_of(content, where) if dicom.is_dicom(content) else None
             with scan or Image.open(io.BytesIO(content)) as image:
                 mode, turned = image.mode, orientation(image) > 1
+                deep = mode[0] in "IF" or depth(image, content) > 8
                 upright = ImageOps.exif_transpose(image) if turned else image
                 plain = upright.convert("L" if self.grey else "RGB")
         except UnseenError:
@@ -81,7 +91,7 @@ class View:
             raise UnseenError(
                 f"the image {where} cannot be read ({why}):", remedy="remove or replace it."
             ) from error
-        if mode[0] in "IF" or (content.startswith(PNG) and content[DEPTH] > 8):
+        if deep:
             raise UnseenError(
                 f"the image {where} has more than 8 bits per channel (mode {mode}):",
                 remedy="convert the images to 8 bits, with the window that suits them.",
@@ -108,6 +118,31 @@ def pixels(source: bytes | Path) -> tuple[int, int]:
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
         width, height = image.size
         return (height, width) if orientation(image) > 4 else (width, height)
+
+
+def depth(image: Any, content: bytes) -> int:
+    """Return the most bits of a channel in a file, where Pillow would cut more than 8 to 8.
+
+    Args:
+        image: The file, opened by Pillow.
+        content: Its bytes.
+    """
+    if content.startswith(PNG):
+        return content[DEPTH]
+    if image.format == "TIFF":
+        return max(image.tag_v2.get(BITS, (1,)))
+    if image.format == "PPM":  # the decoder's arguments are a mode, or a mode and a maximum
+        values = [part for tile in image.tile for part in tile[3:] if isinstance(part, tuple)]
+        return max(
+            (int(p).bit_length() for v in values for p in v if isinstance(p, int)), default=8
+        )
+    if image.format == "JPEG2000" and (start := content.find(JPEG_2000)) >= 0:
+        first = start + CHANNELS + 2
+        count = int.from_bytes(content[first - 2 : first], "big")
+        return max(1 + (byte & 0x7F) for byte in content[first : first + 3 * count : 3])
+    if image.format == "AVIF" and (box := content.find(AVIF)) >= 0:
+        return 10 if content[box + len(AVIF) + 2] & MORE else 8
+    return 8
 
 
 def orientation(image: Any) -> int:
@@ -146,6 +181,23 @@ class Tree:
         else:
             files = _archived(self.root, self.root.stat().st_mtime_ns)
         return sorted((f for f in files if visible(f.path)), key=lambda file: file.parts)
+
+    def passed_over(self, depth: int) -> tuple[list[str], list[str]]:
+        """Return what `files` passes over, hidden ones apart: other files, and empty folders.
+
+        Args:
+            depth: The parts of a path of files; folders of one part less may be empty.
+        """
+        if self.root.is_dir():
+            every = [path for path in self.root.glob("*/" * (depth - 1) + "*") if path.is_file()]
+            names = [path.relative_to(self.root).as_posix() for path in every]
+            folders = [path for up in range(1, depth) for path in self.root.glob("*/" * up)]
+            empty = [p.relative_to(self.root).as_posix() for p in folders if not any(p.iterdir())]
+        else:
+            with unpacking(self.root) as archive:
+                names, empty = [_path(member) for member in archive if member.isfile()], []
+        others = [name for name in names if not _image(name) and visible(name)]
+        return sorted(others), sorted(filter(visible, empty))
 
     def contents(self, files: Sequence[File]) -> Iterator[tuple[int, bytes]]:
         """Yield the place of each file in `files` and its bytes, in the order that reads fastest.

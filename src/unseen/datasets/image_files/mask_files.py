@@ -14,8 +14,9 @@ from unseen.core.labels import IGNORED
 from unseen.datasets.dataset import DataSet, Domain, shared_units
 from unseen.datasets.entry import Facts, Info, below
 from unseen.datasets.image_files.cache import decoded
-from unseen.datasets.image_files.folder import named_units
+from unseen.datasets.image_files.folder import named_units, passed_over
 from unseen.datasets.image_files.images import File, Image, Tree, View, pixels
+from unseen.datasets.tables.remarks import twins
 from unseen.errors import UnseenError
 
 FACTS = Facts.of("masks")
@@ -145,7 +146,13 @@ def load(
         x, digest = decoded(tree, list(own), view)
         y = meaning.coded(raw_masks(tree, own, size))
         domains.append(Domain(name, x, y, digest=digest, units=units.get(name)))
-    notes = (*unpaired(tree), *shared_units(domains, unit_names, str(unit)))
+    over = passed_over(tree, list(pairs))
+    notes = (
+        *unpaired(tree),
+        *over,
+        *twins(list(pairs), "site"),
+        *shared_units(domains, unit_names, str(unit)),
+    )
     about = {"source": f"images in {tree.root.resolve().name}", "licence": "the user's own"}
     return FACTS.data(domains, meaning.classes, masks=True, notes=notes, **about)
 

@@ -183,7 +183,7 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
     if kind == "numeric" and drowns(sheet, name):
         return "counts as constant: subtract an offset, such as a start"
     if kind == "categorical" and many_levels(sheet, name):
-        return f"many rare values, listed in models: drop=[{name!r}], or text?"
+        return f"many values, listed in models: drop=[{name!r}], or text?"
     if kind == "numeric" and any(CODE.fullmatch(cell) for cell in sheet.present(name)):
         return f"zeros in front: codes? categorical=[{name!r}]"
     if kind == "numeric" and len(sheet.lines) > MANY:

@@ -16,6 +16,7 @@ from unseen.datasets.tables.copies import copies
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.events import times_of
 from unseen.datasets.tables.frames import NAME, as_frame
+from unseen.datasets.tables.giveaway import giveaways
 from unseen.datasets.tables.hashing import Hashed, check_texts
 from unseen.datasets.tables.identifiers import MANY, check_almost, check_identifiers, repeated
 from unseen.datasets.tables.label_column import (
@@ -24,7 +25,7 @@ from unseen.datasets.tables.label_column import (
     labels,
     numeric_classes,
 )
-from unseen.datasets.tables.remarks import of_categories, respelled, twins
+from unseen.datasets.tables.remarks import levels_apart, of_categories, respelled, twins
 from unseen.datasets.tables.sheet import MISSING, Sheet, coded, names_of, read
 from unseen.datasets.tables.site_rows import leave_out, leave_small
 from unseen.errors import UnseenError, nearest
@@ -73,8 +74,7 @@ def load(
             was seen then (1) or the row was censored (0).
         positive: Of two classes: the one that sensitivity, predictive values, `auprc` and
             thresholds look for, by default the last.
-        missing: Cells that hold no value, in the place of "?", "NA" and "NaN"; empty cells never
-            do.
+        missing: Further cells that hold no value, beside empty cells, "?", "NA", "NaN" and ".".
         categorical: Columns whose numbers are names of categories; those in which every domain has
             a value that is not a number are categorical without being named.
         groups: Columns of metadata, kept for grouped metrics and not used as features; one called
@@ -153,6 +153,13 @@ def load(
     if whole:
         check_positive(classes or (), positive)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
+    for name, (levels, _) in meta.items():
+        notes += twins(levels, f"category of {name!r}")
+    notes += twins(unit_names, "unit")
+    for name, levels in schema.categories.items() if whole else ():
+        codes_of_rows = x[:, schema.columns.index(name)].nan_to_num(-1)
+        notes += levels_apart(name, levels, codes_of_rows, owners, names)
+    notes += giveaways(schema, x, y, classes) if whole else []
     domains = []
     for code, name in enumerate(names):
         rows = (owners == code).nonzero().flatten()

@@ -29,10 +29,22 @@ MARKS = {
 BROKEN = (OSError, EOFError, zlib.error)
 #: Characters at the start of a file that decide about its separator and its decimal sign.
 START = 1 << 20
-#: A decimal comma, and nothing that could be thousands: 1,5 and 0,125, but not 1,234.
-_SURE = re.compile(r"[+-]?(?:\d*,(?:\d{1,2}|\d{4,})|0\d*,\d+|\d{4,},\d+)", re.ASCII)
+#: The length of a cell: a letter, a sequence or a picture may be longer than csv's own 131,072.
+csv.field_size_limit(2**31 - 1)
+#: A decimal comma, and nothing that could be thousands: 1,5, 0,125 and 6,125E+01, but not 1,234.
+_SURE = re.compile(
+    r"[+-]?(?:\d*,(?:\d{1,2}|\d{4,})|0\d*,\d+|\d{4,},\d+|\d+,\d+(?=[eE]))(?:[eE][+-]?\d+)?",
+    re.ASCII,
+)
 #: Spellings of numbers that a cell may use and not mean.
-_ALMOST = re.compile(r"[+-]?(?:\d{1,3}(?:[ ,.'_]\d{3})+(?:[.,]\d+)?|\d*,\d+|0[xXoObB][0-9a-fA-F]+)")
+_ALMOST = re.compile(
+    r"[+-]?(?:\d{1,3}(?:[ \u00a0\u2009\u202f,.'\u2019_]\d{3})+(?:[.,]\d+)?|\d*,\d+(?:[eE][+-]?\d+)?"
+    r"|0[xXoObB][0-9a-fA-F]+)"
+)
+#: Minus signs and dashes that stand for the minus of ASCII.
+_MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"), "-")
+#: The apostrophe by which Excel keeps a number as text, and signs of currencies.
+_MARKS = "'\u2018\u2019$\u00a2\u00a3\u00a5\u20a9\u20ac\u20b9\u20bf"
 #: A first line by which Excel knows the separator.
 _SAYS = re.compile(r"\ufeff?\"?sep=([^\r\n\"])\"?(?:\r\n?|\n|$)", re.IGNORECASE)
 #: Thousands and decimals, with a different sign for each.
@@ -103,12 +115,30 @@ def almost(text: str) -> bool:
     Example:
         >>> [almost(text) for text in ("1_000", "1,234.5", "0x10", "１２", "1,5", "A12", "12")]
         [True, True, True, True, True, False, False]
+        >>> [almost(text) for text in ("\u22121.5", "6,1E+01", "'12", "-$12.50", "$", "-")]
+        [True, True, True, True, False, False]
     """
     if number(text) is not None:
         return False
+    if (plain := without_marks(text)) != text:
+        return plain[-1:].isdigit() and (number(plain) is not None or almost(plain))
     foreign = not text.isascii() and all(c.isdigit() or c in "+-." for c in text)
     underscored = number(text.replace("_", "")) is not None
     return foreign or underscored or _ALMOST.fullmatch(text) is not None
+
+
+def without_marks(text: str) -> str:
+    """Return a cell with the minus of ASCII, without a currency or an apostrophe in front.
+
+    Example:
+        >>> without_marks("\u22121.5"), without_marks("-$12.50"), without_marks("'12")
+        ('-1.5', '-12.50', '12')
+    """
+    plain = text[:1].translate(_MINUS) + text[1:]
+    if "e" in plain.lower():  # the exponent's sign
+        plain = plain.translate(_MINUS)
+    sign = plain[:1] if plain[:1] in ("+", "-") else ""
+    return sign + plain.removeprefix(sign).lstrip(_MARKS + " ")
 
 
 def ungrouped(cell: str) -> tuple[str, str] | None:

@@ -12,6 +12,8 @@ from unseen.errors import UnseenError, nearest
 
 #: A variance below this share of the mean square is rounding of the sums: the column is constant.
 FLAT = 1e-13
+#: The largest size of a number: squares, and their sum over rows, stay finite.
+LARGEST = 1e150
 #: The codes 0 and 1 of a flag.
 FLAG = ("no", "yes")
 
@@ -91,7 +93,7 @@ class Schema:
         codes = {j: len(names) for j, names in self.categorical}
         for j, name in enumerate(self.columns):
             present = x[:, j][~x[:, j].isnan()]
-            sound, kind = present.isfinite(), "a finite number"
+            sound, kind = present.abs() <= LARGEST, f"a finite number of at most {LARGEST:g}"
             if j in codes:
                 sound = (present >= 0) & (present < codes[j]) & (present % 1 == 0)
                 kind = "0 or 1" if name in self.flags else "a code with a name"
@@ -277,8 +279,9 @@ def unscaled(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
         ('opened',)
     """
     numeric, _ = _split(schema, statistics)
-    counts, _, _, squares = numeric
-    flat = _moments(numeric)[2] & (counts > 1.5) & (squares > 0)
+    counts, _, total, squares = numeric
+    # Squares of very small numbers are 0, and their sum is not.
+    flat = _moments(numeric)[2] & (counts > 1.5) & ((squares > 0) | (total != 0))
     pairs = zip(schema.numeric, flat.tolist(), strict=True)
     return tuple(schema.columns[j] for j, counts_as_constant in pairs if counts_as_constant)
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from unseen.core.atomic import write_atomically
-from unseen.datasets.tables.identifiers import check_identifiers
-from unseen.datasets.tables.sheet import MISSING, Sheet, blank, names_of
+from unseen.datasets.tables.identifiers import check_almost, check_identifiers
+from unseen.datasets.tables.sheet import Sheet, blank, names_of, with_usual
 from unseen.errors import UnseenError, nearest, optional
 from unseen.expression import Call, text
 
@@ -154,12 +154,15 @@ def _categorical(
 
     kind = pandas.CategoricalDtype
     own = [name for name in words if isinstance(frame[name].dtype, kind) or words_alone(name)]
+    for name in own:
+        if not isinstance(frame[name].dtype, kind) and name not in named and sheet.present(name):
+            check_almost(sheet, name)
     return [*own, *(name for name in named if name not in own)]
 
 
 def _sheet(frame: Any, names: Sequence[str], options: Mapping[str, Any]) -> Sheet:
     missing = options.get("missing")
-    empty = blank(MISSING if missing is None else missing)
+    empty = blank(with_usual(missing or ()))
     columns = {}
     for name in names:
         cells = frame[name].astype(object).where(frame[name].notna(), "").map(str)

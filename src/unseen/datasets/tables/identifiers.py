@@ -150,6 +150,10 @@ def check_almost(sheet: Sheet, name: str) -> None:
 def spelling_remedy(sheet: Sheet, cell: str) -> str:
     """Return how to write a cell that is nearly a number, or which decimal sign to set."""
     comma = sheet.dialect.decimal == ","
+    if sheet.place != Sheet.place and ("," in cell or ungrouped(cell)):
+        return (
+            "read the file by pandas.read_csv(..., decimal=',') or thousands=',', as it is written"
+        )
     if grouped := ungrouped(cell):
         plain, sign = grouped
         wrong = sign != sheet.dialect.decimal

@@ -12,6 +12,9 @@ from unseen.datasets.tables.identifiers import MANY, spelling_remedy
 from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded, codes_of, identity
 from unseen.errors import UnseenError, nearest
 
+#: Classes up to which numbers that are not whole may be names.
+MOST = 10
+
 
 def labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
     """Return the rows with a label and a remark on the others, which are refused or dropped."""
@@ -43,6 +46,7 @@ def labels(
     """Return the classes and each row's code, or None and numbers, which must be finite."""
     if task == "classification":
         names, y = coded(sheet.full(label, "label"))
+        _check_numbers(sheet, label, names)
         classes = positive_last(names, positive)
         return classes, torch.tensor([classes.index(name) for name in names])[y]
     try:
@@ -56,6 +60,19 @@ def labels(
             "number:",
             remedy=f"{remedy}. If the labels are classes, write task='classification'.",
         ) from None
+
+
+def _check_numbers(sheet: Sheet, label: str, names: Sequence[str]) -> None:
+    """Refuse many classes that are all numbers, some of them in a spelling that is not read."""
+    nearly = [name for name in names if number(name) is None]
+    if len(names) <= MOST or not nearly or not all(map(almost, nearly)):
+        return
+    raise UnseenError(
+        f"the label {label!r} of {sheet.name} has {len(names):,} classes, and all are nearly "
+        f"numbers, such as {nearly[0]!r}:",
+        remedy=f"{spelling_remedy(sheet, nearly[0])}. To predict it as a number: "
+        "task='regression'. If the labels are classes, write letters in their names.",
+    )
 
 
 def positive_last(classes: Sequence[str], positive: str | None) -> tuple[str, ...]:
@@ -89,7 +106,7 @@ def check_positive(classes: Sequence[str], positive: str | None) -> None:
 def numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:
     """Return a remark on classes that are many and all numbers."""
     names = classes or ()
-    most = 10 if any("." in name for name in names) else 15
+    most = MOST if any("." in name for name in names) else 15
     if len(names) <= most or any(number(name) is None for name in names):
         return []
     return [

@@ -2,16 +2,20 @@
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from unseen.datasets.tables.encoding import Schema, unscaled
 from unseen.datasets.tables.sheet import Sheet, coded, identity
 
 #: A categorical column of more values than this, half of which or more have fewer rows than that.
 LEVELS, ROWS = 50, 5
+#: A categorical column of more values than this is remarked upon, however frequent each is.
+MANY = 200
 #: Days, alone or with a time: 2021-01-14, 2021/1/14, 14.01.2021, 14.1.21, 1/14/2021.
 _DATE = re.compile(
     r"(?:\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}([./-])\d{1,2}\2(?:\d{4}|\d{2}))"
@@ -52,15 +56,18 @@ def measured_in(sheet: Sheet, name: str) -> str | None:
 
 
 def many_levels(sheet: Sheet, name: str) -> str | None:
-    """Return how many values a column of names has, if they are many and mostly rare, or None."""
+    """Return how many values a column of names has, if they are many, or None.
+
+    They are many where most are rare, and beyond `MANY` levels whatever their rows.
+    """
     levels, codes = coded(sheet.plain(name))
     if len(levels) <= LEVELS:
         return None
     counts = Counter(codes[codes >= 0].tolist())
     rare = sum(n < ROWS for n in counts.values())
-    if 2 * rare < len(levels):
-        return None
-    return f"{len(levels):,} values, {rare:,} of them in fewer than {ROWS} rows"
+    if 2 * rare >= len(levels):
+        return f"{len(levels):,} values, {rare:,} of them in fewer than {ROWS} rows"
+    return f"{len(levels):,} values" if len(levels) > MANY else None
 
 
 def constant(sheet: Sheet, name: str) -> bool:
@@ -98,7 +105,9 @@ def respelled(cells: Sequence[str], what: str) -> list[str]:
 
 
 def twins(names: Sequence[str], what: str) -> list[str]:
-    """Return a remark on names that differ in capitals or spaces alone, and count as several.
+    """Return a remark on names that differ in their spelling alone, and count as several.
+
+    They differ in capitals, spaces, invisible characters or the Unicode form of letters.
 
     Args:
         names: The different names.
@@ -110,15 +119,67 @@ def twins(names: Sequence[str], what: str) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in sorted(names):
-        groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+        groups.setdefault(spelled(name), []).append(name)
     alike = [group for group in groups.values() if len(group) > 1]
     plural = "classes" if what == "class" else f"{what}s"
+    if what.startswith("category"):
+        plural = what.replace("category", "categories", 1)
+    same = alike and len({*map(_plain, alike[0])}) == 1
+    how = "capitals or spaces" if same else "spelling"
     return [
-        f"the {plural} {' and '.join(map(repr, group))} differ in capitals or spaces alone: they "
+        f"the {plural} {' and '.join(map(repr, group))} differ in {how} alone: they "
         f"are taken as {len(group)} {plural}{_and_more(len(alike) - 1)}; write them alike in the "
         "file if they are one"
         for group in alike[:1]
     ]
+
+
+def spelled(name: str) -> str:
+    """Return what the spellings of one name have in common.
+
+    Example:
+        >>> spelled("Ma\u0302LE \u200b") == spelled("m\u00e2le")
+        True
+    """
+    return _plain(unicodedata.normalize("NFKC", "".join(c for c in name if ord(c) != 0x200B)))
+
+
+def levels_apart(
+    name: str, levels: Sequence[str], codes: Tensor, owners: Tensor, sites: Sequence[str]
+) -> list[str]:
+    """Return remarks on categories that sites spell differently, or that one site has alone.
+
+    Args:
+        name: The column.
+        levels: Its categories.
+        codes: The category of each row [N], below 0 or NaN where it is missing.
+        owners: The site of each row [N], as numbers.
+        sites: The names of the sites.
+
+    Example:
+        >>> codes, owners = torch.tensor([0, 1, 0, 1, 2, 2]), torch.tensor([0, 0, 1, 1, 2, 2])
+        >>> levels_apart("sex", ["f", "m", "male"], codes, owners, "abc")[0].partition(":")[0]
+        "2 of 2 rows of site 'c' have a category of 'sex' that no other site has, such as 'male'"
+    """
+    notes = twins(levels, f"category of {name!r}")
+    known = codes >= 0
+    there = torch.zeros(len(levels), len(sites), dtype=torch.bool)
+    there[codes[known].long(), owners[known]] = True
+    lone = there.sum(1) == 1
+    for code, site in enumerate(sites if len(sites) > 1 else ()):
+        own = codes[known & (owners == code)].long()
+        apart = own[lone[own]]
+        if 2 * len(apart) >= max(1, len(own)):
+            notes.append(
+                f"{len(apart):,} of {len(own):,} rows of site {site!r} have a category of "
+                f"{name!r} that no other site has, such as {levels[int(apart[0])]!r}: write the "
+                "categories alike at all sites if they are one"
+            )
+    return notes
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.split()).casefold()
 
 
 def _alike(texts: Sequence[str]) -> Iterable[list[str]]:

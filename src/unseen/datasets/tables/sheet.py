@@ -25,10 +25,11 @@ from unseen.datasets.tables.dialect import (
     says_separator,
     separator_of,
 )
+from unseen.datasets.tables.encoding import LARGEST
 from unseen.errors import UnseenError, nearest
 
 #: Cells that hold no value, by default; an empty one never does, whatever the option says.
-MISSING = ("", "?", "NA", "NaN")
+MISSING = ("", "?", "NA", "NaN", ".")
 #: How files and data frames spell true and false.
 FLAG_WORDS = (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE"))
 
@@ -92,6 +93,12 @@ class Sheet:
             value = math.nan if cell is None else self.number(cell)
             if cell is not None and (value is None or not math.isfinite(value)):
                 raise WrongNumber(self, name, line, cell)
+            if value is not None and abs(value) > LARGEST:
+                raise UnseenError(
+                    f"{self.at(line)} of {self.name} has {cell!r} in the column {name!r}: squares "
+                    f"of numbers above {LARGEST:g} have no place in a float64.",
+                    remedy="Write the column in a larger unit, or correct the cell.",
+                )
             values.append(math.nan if value is None else value)
         return values
 
@@ -117,6 +124,11 @@ class WrongNumber(UnseenError):
 def names_of(value: Sequence[str] | float) -> tuple[str, ...]:
     """Return several names; a lone text or number is one name, not a list of letters."""
     return (str(value),) if isinstance(value, str | int | float) else tuple(map(str, value))
+
+
+def with_usual(missing: Sequence[str] | float) -> tuple[str, ...]:
+    """Return the usual words for a missing value, and further ones behind them."""
+    return tuple(dict.fromkeys([*MISSING, *names_of(missing)]))
 
 
 def blank(missing: Sequence[str] | float) -> Callable[[str], bool]:
@@ -205,7 +217,7 @@ def read(
     for line, row in rows:
         if len(row) != len(names):
             raise _wrong_length(path, line, row, names)
-    empty = blank(missing)
+    empty = blank(with_usual(missing))
     cells = [
         [None if empty(cell) else cell for cell in column]
         for column in zip(*(row for _, row in rows), strict=True)

@@ -19,7 +19,7 @@ from unseen.datasets.image_files.images import View
 from unseen.datasets.tables.dialect import Dialect
 from unseen.datasets.tables.encoding import FLAT, Schema, encode, feature_names, indicators
 from unseen.datasets.tables.hashing import Hashed
-from unseen.datasets.tables.sheet import MISSING, blank, codes_of, identity, names_of
+from unseen.datasets.tables.sheet import MISSING, blank, codes_of, identity, names_of, with_usual
 from unseen.errors import UnseenError
 from unseen.expression import parse
 
@@ -259,7 +259,7 @@ def inputs_of(
     options = {n: p.default for n, p in inspect.signature(entry.loader).parameters.items()}
     options |= call.arguments
     if data.schema is not None and statistics is not None:
-        missing = tuple(dict.fromkeys(["", *names_of(options.get("missing", MISSING))]))
+        missing = with_usual(options.get("missing", ()))
         blank = ZERO_IS_MISSING if call.name == "heart-disease" else ()
         dialect = Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding")))
         label, domain = options.get("label"), options.get("domain")

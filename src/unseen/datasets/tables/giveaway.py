@@ -1,0 +1,86 @@
+"""Columns of a table that give the label away alone, as a column made from the label does."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from unseen.datasets.tables.encoding import Schema
+
+#: A column may do so by chance: this many ways to order the classes make that unlikely.
+ORDERS = 1e6
+#: Levels of a column up to which it is looked at, as a share of the rows.
+SHARE = 0.1
+#: The least squared correlation of a number that gives another one away.
+EXACT = 1 - 1e-9
+
+
+def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | None) -> list[str]:
+    """Return a remark on each column that tells the label without an error.
+
+    Args:
+        schema: The columns.
+        x: The raw table [N, C].
+        y: The labels: codes [N] of classes, numbers [N], or times and events [N, 2].
+        classes: The names of the classes; None for numbers and times.
+
+    Example:
+        >>> x, y = torch.arange(40.0, dtype=torch.float64)[:, None], torch.arange(40) // 20
+        >>> giveaways(Schema(("weeks",)), x, y, ("no", "yes"))[0].partition(":")[0]
+        "the column 'weeks' alone gives the label away"
+    """
+    notes = []
+    for j, name in enumerate(schema.columns):
+        if classes is None:
+            numbers = [y] if y.ndim == 1 else [y[:, 0]]
+            tells = name not in schema.categories and any(same(x[:, j], own) for own in numbers)
+        elif not _sure(y):
+            return []
+        elif name in schema.categories:
+            tells = by_levels(x[:, j].nan_to_num(-1), y)
+        else:
+            tells = by_order(x[:, j], y) or by_levels(x[:, j].isnan().double(), y)
+        if tells:
+            notes.append(
+                f"the column {name!r} alone gives the label away: it tells the label of every row "
+                f"without an error; if it is not known before the label is, write drop={[name]!r}"
+            )
+    return notes
+
+
+def _sure(y: Tensor) -> bool:
+    """Whether the classes have so many rows that no column orders them by chance."""
+    rarest = int(y.bincount()[y.bincount() > 0].min())
+    return len(y.unique()) > 1 and math.comb(len(y), min(rarest, 20)) >= ORDERS and rarest > 2
+
+
+def by_levels(codes: Tensor, y: Tensor) -> bool:
+    """Return whether rows of one code are of one class, and codes are few."""
+    levels, places = codes.unique(return_inverse=True)
+    if not 1 < len(levels) <= max(2, SHARE * len(y)):
+        return False
+    pairs = torch.stack([places, y], 1).unique(dim=0)
+    return len(pairs) == len(levels)
+
+
+def by_order(x: Tensor, y: Tensor) -> bool:
+    """Return whether each class has a range of numbers without another class's, wherever known."""
+    known = ~x.isnan()
+    own, labels = x[known], y[known]
+    if not len(own) or len(labels.unique()) < len(y.unique()) or not _sure(labels):
+        return False
+    ends = sorted(
+        (float(own[labels == c].min()), float(own[labels == c].max())) for c in labels.unique()
+    )
+    return all(high < low for (_, high), (low, _) in pairwise(ends))
+
+
+def same(x: Tensor, y: Tensor) -> bool:
+    """Return whether numbers are the label's, in whatever unit."""
+    known = ~x.isnan()
+    own = torch.stack([x[known].double(), y[known].double()])
+    if own.shape[1] < 20 or len(own[0].unique()) < 3 or len(own[1].unique()) < 3:
+        return False
+    return float(torch.corrcoef(own)[0, 1].square()) > EXACT
