@@ -22,8 +22,9 @@ def fedprox(training: Training, *, weights: Weights = "examples", **options: Any
 
     Departs from:
         the paper in that all clients take part and are weighed by examples, where it samples them
-        by p_k and weighs all equally (`weights="uniform"`, without the sampling); GA's released code, where the term is added into the momentum
-        buffer and so piles up; and codes that sum unsquared norms per tensor.
+        by p_k and weighs all equally (`weights="uniform"`, without the sampling); GA's released
+        code, where the term is added into the momentum buffer and so piles up; and codes that sum
+        unsquared norms per tensor.
     """
     local = Train(Proximal(Backprop(training.loss), **options), training)
     return federated("fedprox", training, Mean(weights), "li2020fedprox", local)

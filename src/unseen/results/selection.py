@@ -77,14 +77,9 @@ def last(source: Records, target: Records, metric: str) -> int:
 
 
 def target_oracle(
-    source: Records,
-    target: Records,
-    study_metric: str,
-    *,
-    metric: str | None = None,
-    after: int = 0,
-    ties: Ties = "loss",
-) -> int:
+    source: Records, target: Records, study_metric: str, *,
+    metric: str | None = None, after: int = 0, ties: Ties = "loss",
+) -> int:  # fmt: skip
     """Return the round that is best on the target itself, which nobody has before deployment.
 
     Args:
