@@ -3,8 +3,9 @@
 Also the options that have two names.
 """
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
@@ -36,6 +37,22 @@ NotNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, open_low=True)]
 Natural = Annotated[int, Range(0)]
 Count = Annotated[int, Range(1)]
+
+
+@dataclass(frozen=True)
+class Acts:
+    """Says when an option has an effect, where the values of others can switch it off.
+
+    Attributes:
+        when: The condition, as messages write it.
+        holds: (option -> value) -> whether the option has an effect.
+
+    Example:
+        `L: Annotated[float, Acts("window='low'", lambda o: o["window"] == "low")] = 0.1`
+    """
+
+    when: str
+    holds: Callable[[Mapping[str, Any]], bool]
 
 
 #: Part -> another name of an option -> the option.
@@ -152,6 +169,42 @@ def check_all(part: object, values: Mapping[str, object], form: str = "{}") -> N
     for name, annotation in limits(part):
         if name in values:
             check(form.format(name), values[name], annotation)
+    defaults = conditional(part)[0]
+    for name, when in idle(part, values).items():
+        if name in values and values[name] != defaults[name]:
+            raise UnseenError(
+                f"{form.format(name)} has an effect only with {when}; found {name}="
+                f"{values[name]!r} without it.",
+                remedy=f"Set {when}, or leave out {name}.",
+            )
+
+
+def idle(part: object, values: Mapping[str, object]) -> dict[str, str]:
+    """Return option -> when it has an effect, for those that other options switch off.
+
+    Args:
+        part: The class or function whose options they are.
+        values: Option -> value; the others have their defaults.
+    """
+    defaults, conditions = conditional(part)
+    options = {**defaults, **values}
+    return {name: acts.when for name, acts in conditions if not acts.holds(options)}
+
+
+@cache
+def conditional(part: object) -> tuple[Mapping[str, object], tuple[tuple[str, Acts], ...]]:
+    """Return the defaults of a part's options, and when those act that others can switch off.
+
+    Of a part whose signature cannot be read, such as a user's own, both are empty.
+    """
+    try:
+        parameters = inspect.signature(part).parameters  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return {}, ()
+    kinds = {name: hints(part).get(name, p.annotation) for name, p in parameters.items()}
+    marks = ((name, about) for name, kind in kinds.items() for about in get_args(kind)[1:])
+    conditions = tuple((name, about) for name, about in marks if isinstance(about, Acts))
+    return {name: p.default for name, p in parameters.items()}, conditions
 
 
 @cache

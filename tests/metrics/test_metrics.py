@@ -20,6 +20,7 @@ from unseen.core.outputs import predicted
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
+from unseen.metrics.class_metrics import auprc_of_decisions
 from unseen.metrics.evaluation import (
     EVALUATION_BATCH,
     LOWER,
@@ -37,6 +38,7 @@ from unseen.metrics.evaluation import (
     r2,
     rmse,
 )
+from unseen.metrics.weighted_metrics import WEIGHTED
 
 seeds = st.integers(0, 10_000)
 TURN = Turn(0, 3, 5, "validate")
@@ -151,6 +153,21 @@ def test_a_constant_correlates_with_nothing(n: int, value: float) -> None:
     assert pearson(varied.unsqueeze(1), constant) is None
 
 
+@pytest.mark.parametrize("decisions", [[0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 1], [1, 0, 0, 0]])
+def test_decisions_have_a_precision_recall_curve_of_three_points(decisions: list[int]) -> None:
+    y = torch.tensor([0, 1, 0, 1])
+    scores = 2.0 * torch.tensor(decisions)[:, None] - 1
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(y, decisions)
+    expected = sum(
+        (recall[i] - recall[i + 1]) * (precision[i] + precision[i + 1]) / 2
+        for i in range(len(recall) - 1)
+    )
+    assert auprc_of_decisions(scores, y) == pytest.approx(expected)
+    weighted = WEIGHTED["auprc-of-decisions"](scores, y)(torch.ones(1, 4).double())
+    assert float(weighted) == pytest.approx(expected)
+    assert auprc_of_decisions(scores, torch.ones(4, dtype=torch.int64)) is None
+
+
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e6])
 def test_equal_labels_leave_nothing_to_explain(value: float) -> None:
     outputs = torch.randn(7, 1, generator=keyed("r2"))
@@ -160,9 +177,9 @@ def test_equal_labels_leave_nothing_to_explain(value: float) -> None:
 
 def test_less_of_a_loss_is_better_and_more_of_the_rest() -> None:
     more = {
-        "accuracy", "balanced-accuracy", "auroc", "auprc", "sensitivity", "specificity", "ppv",
-        "npv", "f1-macro", "f1-micro", "mcc", "auroc-ovr", "r2", "pearson", "concordance",
-        "dice", "iou", "concordance-ipcw",
+        "accuracy", "balanced-accuracy", "auroc", "auprc", "auprc-of-decisions", "sensitivity",
+        "specificity", "ppv", "npv", "f1-macro", "f1-micro", "mcc", "auroc-ovr", "r2", "pearson",
+        "concordance", "dice", "iou", "concordance-ipcw",
     }  # fmt: skip
     assert set(METRICS) - LOWER - UNORDERED == more
     assert {

@@ -24,6 +24,9 @@ OF_CLASSES = {
     "f1-macro": lambda y, p, sample_weight: sk.f1_score(
         y, p, average="macro", sample_weight=sample_weight
     ),
+    "auprc-of-decisions": lambda y, p, sample_weight: sk.auc(
+        *sk.precision_recall_curve(y, p, sample_weight=sample_weight)[1::-1]
+    ),
     "sensitivity": sk.recall_score,
     "specificity": lambda y, p, sample_weight: sk.recall_score(
         y, p, pos_label=0, sample_weight=sample_weight

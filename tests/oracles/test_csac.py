@@ -283,6 +283,8 @@ def literal_calibration(fused, own, layers, client, recipe, options) -> list[flo
         alpha = literal_attention(left, right, o["attention"])
         if o["strategy"] == "same-layer":
             alpha = torch.eye(len(layers))
+        if o["strategy"] == "none":
+            alpha = torch.zeros(len(layers), len(layers))
         align = torch.zeros((), dtype=torch.float64)
         for i, a in enumerate(left):
             for j, b in enumerate(right):
@@ -315,6 +317,9 @@ ABLATIONS = {
     "biased": {"estimator": "biased"},
     "logits": {"logits": True},
     "logits-mse": {"logits": True, "metric": "mse"},
+    "logits-alone": {"strategy": "none", "logits": True},
+    "logits-alone-far": {"strategy": "none", "logits": True, "lam": 60.0},
+    "logits-alone-mse": {"strategy": "none", "logits": True, "metric": "mse"},
     "fixed": {"projections": "fixed"},
     "smallest": {"channels": "smallest"},
     "attention-gradient": {"attention_gradient": True},

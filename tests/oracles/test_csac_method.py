@@ -71,6 +71,16 @@ def test_without_alignment_it_is_fusion_of_plain_training_bit_for_bit(off, smoot
     assert not any("own.model" in memories.before(name, (9, 9)) for name in NAMES)
 
 
+def test_the_logits_alone_need_no_maps_and_draw_the_model_to_the_acquired_one():
+    plain, *_ = run("csac(acquisition=2, strategy='none')")
+    drawn, _, memories = run("csac(acquisition=2, strategy='none', logits=True)")
+    far, *_ = run("csac(acquisition=2, strategy='none', logits=True, lam=60)")
+    models = [state.inbox["model"] for state in (plain, drawn, far)]
+    assert not torch.equal(models[0], models[1]) and not torch.equal(models[1], models[2])
+    assert all("own.model" in memories.before(name, (9, 9)) for name in NAMES)
+    assert method("csac(strategy='none', logits=True)").asks == ("classes",)
+
+
 def test_uniform_fusion_is_the_mean():
     found, _, _ = run("csac(lam=0, acquisition=2, favour='uniform')")
     expected, _, _ = run(by_hand(2, 0.1, Mean("uniform")))
@@ -228,6 +238,13 @@ def test_tables_and_numbers_are_refused_with_the_reason():
         ("smoothing=2", "smoothing"),
         ("strategy='none', cross_entropy=False", "nothing to descend"),
         ("lam=0, cross_entropy=False", "nothing to descend"),
+        ("strategy='none', lam=60", r"csac\(lam\) has an effect only with .*logits=True"),
+        ("strategy='none', metric='mse'", r"csac\(metric\) has an effect only with"),
+        ("strategy='none', local='latest'", r"csac\(local\) has an effect only with"),
+        ("strategy='none', logits=True, channels=4", r"csac\(channels\) has an effect only with"),
+        ("strategy='same-layer', attention='none'", r"only with strategy='cross-layer'"),
+        ("lam=0, logits=True", r"csac\(logits\) has an effect only with lam > 0"),
+        ("metric='mse', estimator='biased'", r"csac\(estimator\) .* only with metric='mmd'"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message):

@@ -66,7 +66,8 @@ def normalised(x: np.ndarray, amplitude: np.ndarray, share: float | None) -> np.
 @pytest.mark.parametrize(("window", "share"), [("dc", 0.0), ("low", 0.2), ("all", None)])
 def test_rounds_are_those_of_a_literal_loop(window, share, momentum):
     recipe = replace(RECIPE, epochs=2)
-    options = f"window='{window}', L=0.2, momentum={momentum}"
+    low = ", L=0.2" * (window == "low")
+    options = f"window='{window}'{low}, momentum={momentum}"
     _, state, outcomes = run(f"harmofl({options})", 2, recipe=recipe)
     assert [o.turn.exchange for o in outcomes] == ["amplitude", "train", "train"]
     clients = federation()
@@ -184,6 +185,8 @@ def test_wrong_options_are_named():
     for options, message in [
         ("window='full'", r"harmofl\(window\)"),
         ("L=0.7", r"harmofl\(L\)"),
+        ("L=0.3", r"harmofl\(L\) has an effect only with window='low'; found L=0.3"),
+        ("window='all', L=0.3", r"harmofl\(L\) has an effect only with window='low'"),
         ("momentum=2", r"harmofl\(momentum\)"),
         ("alpha=-1", r"harmofl\(alpha\)"),
     ]:

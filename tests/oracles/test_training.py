@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from support.alone import played
 from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, method, play, start
@@ -134,6 +135,19 @@ def test_a_server_optimiser_is_torchs_on_minus_the_mean_update(server: str):
         optimiser.step()
         state, _ = play(chosen, state, backend, names, r + 1)
         torch.testing.assert_close(state.inbox["model"], parameter.detach(), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+def test_fedprox_weighs_the_clients_as_fedavg_does(weights: str) -> None:
+    clients = {"site-a": federation(3)["site-a"], "small": federation(3)["site-b"]}
+    split = clients["small"].split("train")
+    clients["small"] = Client("small", Split(split.x[:5], split.y[:5]), None, 3)
+    near = played(f"fedprox(mu=0, weights='{weights}')", clients, 2)
+    plain = played(f"fedavg(weights='{weights}')", clients, 2)
+    assert torch.equal(near.state.inbox["model"], plain.state.inbox["model"])
+    other = {"uniform": "examples", "examples": "uniform"}[weights]
+    third = played(f"fedprox(mu=0, weights='{other}')", clients, 2)
+    assert not torch.equal(near.state.inbox["model"], third.state.inbox["model"])
 
 
 def test_the_proximal_gradient_is_that_of_the_penalised_loss():

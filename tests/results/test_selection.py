@@ -164,6 +164,15 @@ def test_the_oracle_has_a_metric_and_a_start_of_its_own() -> None:
     assert select("target-oracle", [], target, "loss") == 0
 
 
+def test_the_oracle_takes_of_equal_rounds_the_one_of_the_lowest_loss() -> None:
+    rounds = enumerate([(0.8, 0.5), (0.8, 0.3), (0.8, 0.3), (0.7, 0.1)])
+    target = [record(r, "t", "target", accuracy=a, loss=x) for r, (a, x) in rounds]
+    assert select("target-oracle", [], target, "accuracy") == 1
+    assert select("target-oracle(ties='first')", [], target, "accuracy") == 0
+    with pytest.raises(UnseenError, match="must be one of .loss., .first."):
+        select("target-oracle(ties='last')", [], target, "accuracy")
+
+
 def test_the_oracle_averages_over_target_domains() -> None:
     target = records("accuracy", "target", s=[0.9, 0.7], t=[0.1, 0.6])
     assert select("target-oracle", [], target, "accuracy") == 1

@@ -65,6 +65,15 @@ def test_a_range_of_the_study_stands_for_the_declared_one():
     assert more.filled({"fedavg.weights": "examples"}) == "fedavg(weights='examples')"
 
 
+def test_an_option_that_another_switches_off_is_not_searched():
+    assert of_method("harmofl", parts, {}).ranges.keys() == {"harmofl.alpha"}
+    low = of_method("harmofl(window='low')", parts, {})
+    assert low.ranges.keys() == {"harmofl.alpha", "harmofl.L"}
+    assert "csac.lam" in of_method("csac", parts, {}).ranges
+    assert "csac.lam" not in of_method("csac(strategy='none')", parts, {}).ranges
+    assert "csac.lam" in of_method("csac(strategy='none', logits=True)", parts, {}).ranges
+
+
 def mine(training, mu: Annotated[float, log(0.001, 1)] = 0.1):
     """A user's own method, whose options are plain parameters."""
 
@@ -75,9 +84,10 @@ def test_a_users_own_method_declares_ranges_as_the_packages_do():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_both_ends_of_every_declared_range_are_options_of_the_method(name):
+    needed = {"harmofl.L": "window='low', "}
     for option, search in declared(METHODS[name]).items():
         for value in (search.values[0], search.values[-1]):
-            method(f"{name}({option}={value!r})")
+            method(f"{name}({needed.get(f'{name}.{option}', '')}{option}={value!r})")
 
 
 @pytest.mark.parametrize("name", MODIFIERS)

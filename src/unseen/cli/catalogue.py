@@ -230,6 +230,7 @@ def _kind_of(parameter: inspect.Parameter) -> str:
     kind = parameter.annotation
     if kind is parameter.empty:
         return "any"
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     union = get_origin(kind) in (Union, UnionType)
     members = get_args(kind) if union else (kind,)
     plain = (get_args(m)[0] if get_origin(m) is Annotated else m for m in members)

@@ -10,6 +10,7 @@ from unseen.core.losses import CrossEntropy
 from unseen.core.parts import Wrapper
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop, Calibration
+from unseen.gradient.calibration import COMPARES, SCALED
 from unseen.local.train import Train
 from unseen.methods.base import TRAIN, cited, slots
 from unseen.methods.new_rule import replace_rule
@@ -26,7 +27,7 @@ def csac(
     acquisition: Annotated[Count, whole(5, 30)] = 30,
     smoothing: Annotated[float, uniform(0, 0.2)] = 0.1,
     layers: Sequence[str] | None = None,
-    local: Literal["acquired", "latest"] = "acquired",
+    local: Annotated[Literal["acquired", "latest"], COMPARES, SCALED] = "acquired",
     **options: Any,
 ) -> Method:
     """Fuse layers by their distance from the average; align the fused model with local ones.
@@ -53,8 +54,8 @@ def csac(
         The released commands compute no cross-layer alignment. In their mode, "alpha", the
         attention module returns an empty list of target maps, and the loss sums over that list: no
         feature map is aligned, and projections and attention receive no gradient. What those
-        commands run is the fusion by distance, the cross-entropy and λ MMD of the logits. This
-        method computes Eq. 11 as printed.
+        commands run is the fusion by distance, the cross-entropy and λ MMD of the logits: here
+        `csac(strategy="none", logits=True, smoothing=0)`. The default computes Eq. 11 as printed.
 
         Where the paper is silent, choices follow the code that would run in the other modes: G_i is
         never updated (the paper's Remark can be read either way), gradients stop at α, α is one
@@ -74,7 +75,7 @@ def csac(
     first = replace(training, loss=smoothed(training, smoothing), epochs=acquisition, steps=None)
     acquire: Local = Train(Backprop(first.loss), first)
     calibrate: Local = Train(calibration, training)
-    if calibration.aligns:
+    if calibration.compares:
         acquire = Keep(acquire, calibration)
         calibrate = Keep(calibrate, calibration) if local == "latest" else calibrate
     rule = SemanticDivergence(**picked(SemanticDivergence, options))

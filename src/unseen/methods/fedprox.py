@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.gradient import Backprop, Proximal
 from unseen.local.train import FullGradient, Train
@@ -12,16 +12,22 @@ from unseen.recipe import Training
 
 
 @options_from(Proximal)
-def fedprox(training: Training, **options: Any) -> Method:
+def fedprox(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
     """Run FedAvg whose clients minimise F_i(w) + (μ/2) ‖w − x‖², x being the model received.
+
+    Args:
+        training: The recipe.
+        weights: of the clients in the mean, as in `fedavg`; the paper's are equal (see below).
+        **options: The other options of the page.
 
     Departs from:
         the paper in that all clients take part and are weighed by examples, where it samples them
-        by p_k and weighs all equally; GA's released code, where the term is added into the momentum
-        buffer and so piles up; and codes that sum unsquared norms per tensor.
+        by p_k and weighs all equally (`weights="uniform"`, without the sampling); GA's released
+        code, where the term is added into the momentum buffer and so piles up; and codes that sum
+        unsquared norms per tensor.
     """
     local = Train(Proximal(Backprop(training.loss), **options), training)
-    return federated("fedprox", training, Mean("examples"), "li2020fedprox", local)
+    return federated("fedprox", training, Mean(weights), "li2020fedprox", local)
 
 
 @options_from(Proximal)

@@ -17,8 +17,10 @@ from unseen.images.norms import statistics_of_batches
 from unseen.local.batches import batches
 from unseen.local.train import Train
 from unseen.methods.base import asking, changed, federated
-from unseen.ranges import NotNegative, Range, Share, log, uniform
+from unseen.ranges import Acts, NotNegative, Range, Share, log, uniform
 from unseen.recipe import Training
+
+LOW = Acts("window='low'", lambda options: options["window"] == "low")
 
 
 def harmofl(
@@ -26,7 +28,7 @@ def harmofl(
     *,
     alpha: Annotated[NotNegative, log(0.005, 0.5)] = 0.05,
     window: Literal["dc", "low", "all", "none"] = "dc",
-    L: Annotated[float, Range(0, 0.5), uniform(0.01, 0.3)] = 0.1,
+    L: Annotated[float, Range(0, 0.5), uniform(0.01, 0.3), LOW] = 0.1,
     momentum: Share = 0.1,
     norm: Literal["as-is", "batch"] = "as-is",
 ) -> Method:
@@ -43,7 +45,7 @@ def harmofl(
         window: the frequencies whose amplitude is replaced: `"dc"`, the mean of each channel alone,
             which is what the released code's L = 0 comes to, and so the default; `"low"`, those
             of at most ⌊L · min(H, W)⌋; `"all"`; or `"none"`, no normalisation.
-        L: of the window `"low"`, a share of the image's side.
+        L: of the window `"low"`, a share of the image's side; refused beside another window.
         momentum: v, over the batches of one local training, the first of which sets Ā_i; v = 0 is
             its first batch alone, to which the released code's 0.1 is truncated.
         norm: of BatchNorm over images: `"as-is"`, the study's network, or `"batch"`, the released

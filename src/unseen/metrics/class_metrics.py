@@ -14,7 +14,10 @@ from torch.nn.functional import one_hot, softplus
 from unseen.core.outputs import class_scores, predicted, probabilities
 
 #: Metrics of two classes that look for class 1 and change where the classes change places.
-OF_CLASS_1 = ("auprc", "sensitivity", "specificity", "ppv", "npv", "calibration-intercept")
+OF_CLASS_1 = (
+    "auprc", "auprc-of-decisions", "sensitivity", "specificity", "ppv", "npv",
+    "calibration-intercept",
+)  # fmt: skip
 #: Bins of confidence in the expected calibration error, of equal width.
 BINS = 15
 #: Steps of Newton's method, and the slope on standardised scores beyond which these separate the
@@ -45,6 +48,29 @@ def ppv(outputs: Tensor, y: Tensor) -> float | None:
 def npv(outputs: Tensor, y: Tensor) -> float | None:
     """Return the share of class 0 among predictions of it; None without any."""
     return _of_class("precision_score", 0, outputs, y)
+
+
+def auprc_of_decisions(outputs: Tensor, y: Tensor) -> float | None:
+    """Return the area under the precision-recall curve of decisions 0 and 1, by trapezia.
+
+    The curve has three points (recall, precision): class 1 for all rows, the decisions, and (0, 1).
+    None without both classes.
+
+    Note:
+        FedILC's released code computes this in place of `auprc`, and `balanced-accuracy` in place
+        of `auroc`, on each whole batch of both classes, and takes means over batches; here both are
+        of the whole set.
+
+    Example:
+        >>> auprc_of_decisions(torch.tensor([[-1.0], [2.0], [1.0]]), torch.tensor([0, 0, 1]))
+        0.75
+    """
+    from sklearn.metrics import auc, precision_recall_curve
+
+    if bool((y == y[0]).all()):
+        return None
+    precision, recall, _ = precision_recall_curve(y.cpu().numpy(), predicted(outputs).cpu().numpy())
+    return float(auc(recall, precision))
 
 
 def _of_class(score: str, label: int, outputs: Tensor, y: Tensor) -> float | None:

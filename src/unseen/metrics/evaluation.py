@@ -22,6 +22,8 @@ from unseen.core.vector import Model
 from unseen.errors import Diverged, UnseenError, check_known
 from unseen.metrics import number_metrics, survival_metrics
 from unseen.metrics.class_metrics import (
+    OF_CLASS_1,
+    auprc_of_decisions,
     auroc_ovr,
     brier,
     calibration_intercept,
@@ -71,8 +73,7 @@ def accuracy(outputs: Tensor, y: Tensor) -> float | None:
         >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
         0.5
     """
-    counted = y != IGNORED
-    right = (predicted(outputs) == y)[counted]
+    right = (predicted(outputs) == y)[y != IGNORED]
     return float(right.double().mean()) if len(right) else None
 
 
@@ -91,8 +92,7 @@ def auroc(outputs: Tensor, y: Tensor) -> float | None:
         return None
     positive, negative = levels
     below = negative.sum() - negative.cumsum(0)  # levels fall: those behind are lower
-    pairs = (positive * (below + negative / 2)).sum()
-    return float(pairs / (positive.sum() * negative.sum()))
+    return float((positive * (below + negative / 2)).sum() / (positive.sum() * negative.sum()))
 
 
 def auprc(outputs: Tensor, y: Tensor) -> float | None:
@@ -155,7 +155,7 @@ def log_loss(outputs: Tensor, y: Tensor) -> float:
 METRICS: dict[str, Metric] = {
     metric.__name__.replace("_", "-"): of_finite(metric)
     for metric in (
-        loss, accuracy, balanced_accuracy, auroc, auprc,
+        loss, accuracy, balanced_accuracy, auroc, auprc, auprc_of_decisions,
         sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,
         log_loss, brier, ece, calibration_slope, calibration_intercept,
         mae, rmse, r2, pearson, concordance,
@@ -194,11 +194,11 @@ BY_KIND: Mapping[Kind, frozenset[str]] = {
     "times": OF_TIMES | {"loss"},
 }  # fmt: skip
 #: Metrics of two classes.
-OF_TWO = frozenset({"auroc", "auprc", "sensitivity", "specificity", "ppv", "npv", *UNORDERED})
+OF_TWO = frozenset({"auroc", *OF_CLASS_1, *UNORDERED})
 #: Metrics of what is decided, which a threshold moves; all others are of the probabilities.
 OF_DECISIONS = frozenset({
-    "accuracy", "balanced-accuracy", "sensitivity", "specificity", "ppv", "npv", "f1-macro",
-    "f1-micro", "mcc",
+    "accuracy", "balanced-accuracy", "auprc-of-decisions", "sensitivity", "specificity", "ppv",
+    "npv", "f1-macro", "f1-micro", "mcc",
 })  # fmt: skip
 
 

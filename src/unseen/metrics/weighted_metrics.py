@@ -150,6 +150,14 @@ def _pearson(outputs: Tensor, y: Tensor) -> Weighted:
     return metric
 
 
+def _area_of_decisions(m: Tensor) -> Tensor:
+    prevalence, recall = m[:, 1].sum(1) / m.sum((1, 2)), m[:, 1, 1] / m[:, 1].sum(1)
+    positive = m[:, :, 1].sum(1)
+    precision = torch.where(positive > 0, m[:, 1, 1] / positive, 1.0)
+    area = ((1 - recall) * (prevalence + precision) + recall * (precision + 1)) / 2
+    return torch.where(m[:, 0].sum(1) > 0, area, math.nan)
+
+
 def _of_counts(metric: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Weighted]:
     """Return a metric of confusion matrices [R, true, predicted] as one of weights."""
 
@@ -240,6 +248,7 @@ _METRICS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "balanced-accuracy": _balanced_accuracy,
     "auroc": _auroc,
     "auprc": _auprc,
+    "auprc-of-decisions": _of_counts(_area_of_decisions),
     "sensitivity": _of_counts(lambda m: m[:, 1, 1] / m[:, 1].sum(1)),
     "specificity": _of_counts(lambda m: m[:, 0, 0] / m[:, 0].sum(1)),
     "ppv": _of_counts(lambda m: m[:, 1, 1] / m[:, :, 1].sum(1)),

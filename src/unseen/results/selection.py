@@ -77,13 +77,9 @@ def last(source: Records, target: Records, metric: str) -> int:
 
 
 def target_oracle(
-    source: Records,
-    target: Records,
-    study_metric: str,
-    *,
-    metric: str | None = None,
-    after: int = 0,
-) -> int:
+    source: Records, target: Records, study_metric: str, *,
+    metric: str | None = None, after: int = 0, ties: Ties = "loss",
+) -> int:  # fmt: skip
     """Return the round that is best on the target itself, which nobody has before deployment.
 
     Args:
@@ -92,6 +88,7 @@ def target_oracle(
         study_metric: The study's metric.
         metric: What to select by instead.
         after: How many rounds are left out at the start.
+        ties: See `source_validation`.
 
     Note:
         It shows how far selection is from the best round, and reruns papers that selected so: CSAC
@@ -102,7 +99,7 @@ def target_oracle(
     if not rows:
         what = f"target-oracle: no round is left after {after}."
         raise UnseenError(what, remedy="Choose a smaller after.")
-    return _best("target-oracle", rows, study_metric if metric is None else str(metric))
+    return _best("target-oracle", rows, study_metric if metric is None else str(metric), ties)
 
 
 SELECTIONS: dict[str, Callable[..., int]] = {
@@ -321,7 +318,7 @@ def less_is_better(metric: str) -> bool:
     return MetricName.parse(metric).lower
 
 
-def _best(name: str, records: Records, metric: str, ties: Ties = "first") -> int:
+def _best(name: str, records: Records, metric: str, ties: Ties) -> int:
     """Return the round with the best mean over the records' domains; see `source_validation`."""
     check_known("ties", TIES, ties)
     answered = Counter(record["round"] for record in records)

@@ -19,7 +19,9 @@ from unseen.spec.wording import either
 NAMED = 8
 #: Why a metric may have no value, in a word or two where targets are listed, and in a sentence.
 REASONS = {
-    **dict.fromkeys(("auroc", "auprc"), ("one class", "its examples are of one class")),
+    **dict.fromkeys(
+        ("auroc", "auprc", "auprc-of-decisions"), ("one class", "its examples are of one class")
+    ),
     "r2": ("equal labels", "its labels are all equal"),
     "pearson": ("equal labels or predictions", "its labels or the predictions are all equal"),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.expression import Call, options, parse, text
-from unseen.ranges import KINDS, Search, hints, search_of
+from unseen.ranges import KINDS, Search, hints, idle, search_of
 from unseen.spec.named import parse_override
 
 #: `NAME=` in front of a range, and the range; texts in quotes may hold brackets.
@@ -139,7 +139,8 @@ def of_method(
 ) -> Space | None:
     """Return the space of a method's options; None where nothing is left open.
 
-    Options that the expression sets stay; of the others those are searched that have a range.
+    Options that the expression sets stay; of the others those are searched that have a range and
+    that no other option switches off.
 
     Args:
         expression: The method's.
@@ -150,7 +151,9 @@ def of_method(
     pieces, before = list[str](), ""
     for place, call in enumerate(calls):
         part = parts(place, call)
-        own = declared(part) if part is not None else {}
+        off = idle(part, call.arguments) if part is not None else {}
+        every = declared(part) if part is not None else {}
+        own = {option: search for option, search in every.items() if option not in off}
         for key, value in changes.items():
             name, _, option = key.rpartition(".")
             if name == call.name:
