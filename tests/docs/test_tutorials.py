@@ -103,6 +103,7 @@ def shown(expected: str, found: str) -> bool:
     return re.search(".*?".join(parts), " ".join(found.split())) is not None
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.slow  # among them the answer for the next hospital, in full
 def test_the_commands_of_the_readme_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = ""
@@ -119,6 +120,7 @@ def test_the_commands_of_the_readme_run(folder: Path, capsys: pytest.CaptureFixt
     assert printed
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.slow  # a page is a dozen commands, one after the other
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
