@@ -57,9 +57,8 @@ def train(
     """
     if not isinstance(study, StudySpec | Choice | str | Path):
         raise UnseenError(
-            "what is trained is a study, its name or file, or an answer of unseen.choose; found "
-            f"{type(study).__name__}.",
-            remedy="Make a study of settings: unseen.Study(**settings).",
+            f"what is trained is a study, or its name or file; found {type(study).__name__}.",
+            remedy="Make a study of settings, unseen.Study(**settings), or ask unseen.choose.",
         )
     overrides = {"holdout": holdout} if holdout is not None else {}
     expected = expectation_of(study.to_json()) if isinstance(study, Choice) else None
