@@ -66,7 +66,10 @@ def check(
     if label is not None or (of_images(name) and _is_path(name)):
         from unseen.cli.own_data import check_own
 
-        if not check_own(name, settings or [], site, label, event, task, everything):
+        report, command = check_own(name, settings or [], site, label, event, task)
+        show(report, everything)
+        print(f"next: {command}")
+        if not report.sound:
             raise typer.Exit(1)
         return
     if _is_path(name):

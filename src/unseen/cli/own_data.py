@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,42 +26,35 @@ def check_own(
     label: str | None,
     event: str | None,
     task: str | None,
-    everything: bool = False,
-) -> bool:
-    """Print what is found in a csv file or a folder of images, and the command that goes on.
+) -> tuple[Report, str]:
+    """Return what is found in a csv file or a folder of images, and the command that goes on.
 
     The options are those of `unseen choose`.
-
-    Returns:
-        Whether a study takes the data as they are.
     """
-    from unseen.cli.data import show
     from unseen.datasets.image_files import folder
     from unseen.datasets.summary import inspect
     from unseen.datasets.tables import delimited
     from unseen.expression import parse
     from unseen.spec.named import parse_override
 
-    given = dict(map(parse_override, settings))
+    options_given = dict(map(parse_override, settings))
     images = of_images(name)
     reading = folder.OPTIONS if images else delimited.OPTIONS
-    own = {key: value for key, value in given.items() if key in reading}
+    own = {key: value for key, value in options_given.items() if key in reading}
     own |= {"event": event} if event is not None else {}
     _, about = source_of(name, site, label, task, own)
     (call,) = parse(about["dataset"])
     data_dir = Path(name) if images else None
     report = inspect(call, data_dir)
-    show(report, everything)
     more = {} if images else remedies(call, report)
-    if "metric" not in given and (rare := _rare(report)):
+    if "metric" not in options_given and (rare := _rare(report)):
         more["metric"] = rare
     words = [name, f"--site={site}" if site else "", f"--label={label}" if label else ""]
     words += [f"--event={event}" if event else "", f"--task={task}" if task else ""]
-    kept = [s for s in settings if parse_override(s)[0] not in more]
+    unchanged = [s for s in settings if parse_override(s)[0] not in more]
     changed = [f"{key}={value}" for key, value in more.items()]
-    every = filter(None, [*words, *kept, *changed])
-    print("next: unseen choose", *map(_quoted, every))
-    return report.sound
+    every = filter(None, [*words, *unchanged, *changed])
+    return report, " ".join(["unseen choose", *map(_quoted, every)])
 
 
 def remedies(call: Call, report: Report) -> dict[str, Any]:
@@ -70,10 +64,10 @@ def remedies(call: Call, report: Report) -> dict[str, Any]:
     more: dict[str, Any] = {}
     while report.refused:
         options = {**call.arguments, **more}
-        found = _next(options, report)
-        if not found or all(options.get(key) == value for key, value in found.items()):
+        remedy = _next(options, report)
+        if not remedy or all(options.get(key) == value for key, value in remedy.items()):
             break
-        more |= found
+        more |= remedy
         report = inspect(replace(call, arguments={**call.arguments, **more}), None)
     return more
 
@@ -91,14 +85,12 @@ def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
         small = [domain.name for domain in report.domains if domain.count < 2]
         return {"without": [*names_of(options.get("without", ())), *small]} if small else {}
     names = [column.name for column in report.columns if column.kind == "identifier"]
-    if not names or "looks like an identifier" not in report.refused.replace(
-        "look like identifiers", "looks like an identifier"
-    ):
+    if not names or not re.search("looks? like (an )?identifier", report.refused):
         return {}
     sheet = sheet_of(None, options)
     texts = [n for n in names if looks_like_text(sheet, n) and not dates(sheet, n)]
-    found = {"drop": [n for n in names if n not in texts], "text": texts}
-    return {k: [*names_of(options.get(k, ())), *v] for k, v in found.items() if v}
+    remedy = {"drop": [n for n in names if n not in texts], "text": texts}
+    return {k: [*names_of(options.get(k, ())), *v] for k, v in remedy.items() if v}
 
 
 def _rare(report: Report) -> str:
