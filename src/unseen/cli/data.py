@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.cli.console import console, group, print_fitted
+from unseen.cli.choosing import of_images
+from unseen.cli.console import Settings, Site, console, group, print_fitted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,17 +33,29 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 @data.command()
 def check(
     name: Name,
+    settings: Settings = None,
+    site: Site = None,
+    label: str | None = None,
+    event: str | None = None,
+    task: str | None = None,
     data_dir: Path | None = None,
     everything: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
     """Count examples per site and class, compare checksums, name unreadable files.
 
-    Lists the columns of a table. NAME may be a csv file.
+    Lists the columns of a table. NAME may be a csv file or a folder of images, with the options of
+    `unseen choose`; the last line is then the command that chooses a recipe for these data.
 
     Ends with code 1 if something differs from what is known, or if a study would refuse the data.
 
     Args:
-        name: Such as pacs or 'pacs(path="x")'.
+        name: Such as pacs or 'pacs(path="x")', a csv file or a folder of images.
+        settings: Of a csv file options of its table, such as "drop=['id']"; of a folder those of
+            its images, such as size=28.
+        site: The column of a csv file that names the site.
+        label: The column of a csv file that holds the label.
+        event: The column of a csv file that says whether the event was seen.
+        task: classification or regression, of a csv file.
         data_dir: Where data files are (default: $UNSEEN_DATA).
         everything: List all columns and all files that cannot be read.
     """
@@ -50,6 +63,15 @@ def check(
     from unseen.expression import parse
 
     folder = data_dir or os.environ.get("UNSEEN_DATA")
+    if label is not None or (of_images(name) and _is_path(name)):
+        from unseen.cli.own_data import check_own
+
+        report, command = check_own(name, settings or [], site, label, event, task)
+        show(report, everything)
+        print(f"next: {command}")
+        if not report.sound:
+            raise typer.Exit(1)
+        return
     if _is_path(name):
         first_look(name, folder, everything)
         return

@@ -239,7 +239,7 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     except UnseenError as error:
         refused = str(error)
         try:
-            data = delimited.assemble(_sheet(data_dir, options), **_lenient(options))
+            data = delimited.assemble(sheet_of(data_dir, options), **_lenient(options))
         except WRONG:
             raise error from None
         if "missing_label='drop'" in refused:  # which says what the first note says
@@ -247,7 +247,7 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     roles: dict[str, str] = {}
     for key, role in ROLES.items():
         roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
-    sheet = _rows_of(_sheet(data_dir, options), options["domain"], data)
+    sheet = _rows_of(sheet_of(data_dir, options), options["domain"], data)
     categorical = names_of(options.get("categorical") or ())
     unsettled = [name for name in sheet.columns if name not in {*roles, *categorical}]
     report = replace(report, info=replace(report.info, source=data.source), refused=refused)
@@ -264,7 +264,8 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     )
 
 
-def _sheet(data_dir: str | Path | None, options: Mapping[str, Any]) -> Sheet:
+def sheet_of(data_dir: str | Path | None, options: Mapping[str, Any]) -> Sheet:
+    """Return the sheet of a table by its options."""
     needs = [options[k] for k in ("domain", "label", "event", "unit") if options.get(k) is not None]
     reading = {key: options[key] for key in delimited.READING if key in options}
     return delimited.sheet_of(data_dir, options["path"], needs, **reading)

@@ -123,8 +123,10 @@ def passed_over(tree: Tree, sites: Sequence[str]) -> list[str]:
         notes.append(f"empty folders: {_listed(empty)}")
     folders = {name.split("/")[-3] for name in others if name.count("/") >= 2}
     folders |= {name.split("/")[0] for name in empty}
-    if lost := sorted(folders - {*sites}):
-        notes.append(f"sites without an image that is read, which are left out: {_listed(lost)}")
+    if unread_sites := sorted(folders - {*sites}):
+        notes.append(
+            f"sites without an image that is read, which are left out: {_listed(unread_sites)}"
+        )
     return notes
 
 

@@ -130,7 +130,7 @@ def depth(image: Any, content: bytes) -> int:
     if content.startswith(PNG):
         return content[DEPTH]
     if image.format == "TIFF":
-        return max(image.tag_v2.get(BITS, (1,)))
+        return int(max(image.tag_v2.get(BITS, (1,))))
     if image.format == "PPM":  # the decoder's arguments are a mode, or a mode and a maximum
         values = [part for tile in image.tile for part in tile[3:] if isinstance(part, tuple)]
         return max(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from unseen.datasets.tables.spellings import without_marks
 from unseen.errors import UnseenError, choice
 
 #: What may separate cells, the usual one first, each as messages spell it.
@@ -41,10 +42,6 @@ _ALMOST = re.compile(
     r"[+-]?(?:\d{1,3}(?:[ \u00a0\u2009\u202f,.'\u2019_]\d{3})+(?:[.,]\d+)?|\d*,\d+(?:[eE][+-]?\d+)?"
     r"|0[xXoObB][0-9a-fA-F]+)"
 )
-#: Minus signs and dashes that stand for the minus of ASCII.
-_MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"), "-")
-#: The apostrophe by which Excel keeps a number as text, and signs of currencies.
-_MARKS = "'\u2018\u2019$\u00a2\u00a3\u00a5\u20a9\u20ac\u20b9\u20bf"
 #: A first line by which Excel knows the separator.
 _SAYS = re.compile(r"\ufeff?\"?sep=([^\r\n\"])\"?(?:\r\n?|\n|$)", re.IGNORECASE)
 #: Thousands and decimals, with a different sign for each.
@@ -125,20 +122,6 @@ def almost(text: str) -> bool:
     foreign = not text.isascii() and all(c.isdigit() or c in "+-." for c in text)
     underscored = number(text.replace("_", "")) is not None
     return foreign or underscored or _ALMOST.fullmatch(text) is not None
-
-
-def without_marks(text: str) -> str:
-    """Return a cell with the minus of ASCII, without a currency or an apostrophe in front.
-
-    Example:
-        >>> without_marks("\u22121.5"), without_marks("-$12.50"), without_marks("'12")
-        ('-1.5', '-12.50', '12')
-    """
-    plain = text[:1].translate(_MINUS) + text[1:]
-    if "e" in plain.lower():  # the exponent's sign
-        plain = plain.translate(_MINUS)
-    sign = plain[:1] if plain[:1] in ("+", "-") else ""
-    return sign + plain.removeprefix(sign).lstrip(_MARKS + " ")
 
 
 def ungrouped(cell: str) -> tuple[str, str] | None:

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.tables.hashing import Hashed
+from unseen.datasets.tables.spellings import LARGEST
 from unseen.errors import UnseenError, nearest
 
 #: A variance below this share of the mean square is rounding of the sums: the column is constant.
 FLAT = 1e-13
-#: The largest size of a number: squares, and their sum over rows, stay finite.
-LARGEST = 1e150
 #: The codes 0 and 1 of a flag.
 FLAG = ("no", "yes")
 

@@ -67,8 +67,8 @@ def by_levels(codes: Tensor, y: Tensor) -> bool:
 
 def by_order(x: Tensor, y: Tensor) -> bool:
     """Return whether each class has a range of numbers without another class's, wherever known."""
-    known = ~x.isnan()
-    own, labels = x[known], y[known]
+    has_value = ~x.isnan()
+    own, labels = x[has_value], y[has_value]
     if not len(own) or len(labels.unique()) < len(y.unique()) or not _sure(labels):
         return False
     ends = sorted(
@@ -79,8 +79,8 @@ def by_order(x: Tensor, y: Tensor) -> bool:
 
 def same(x: Tensor, y: Tensor) -> bool:
     """Return whether numbers are the label's, in whatever unit."""
-    known = ~x.isnan()
-    own = torch.stack([x[known].double(), y[known].double()])
+    has_value = ~x.isnan()
+    own = torch.stack([x[has_value].double(), y[has_value].double()])
     if own.shape[1] < 20 or len(own[0].unique()) < 3 or len(own[1].unique()) < 3:
         return False
     return float(torch.corrcoef(own)[0, 1].square()) > EXACT

@@ -162,12 +162,12 @@ def levels_apart(
         "2 of 2 rows of site 'c' have a category of 'sex' that no other site has, such as 'male'"
     """
     notes = twins(levels, f"category of {name!r}")
-    known = codes >= 0
+    has_value = codes >= 0
     there = torch.zeros(len(levels), len(sites), dtype=torch.bool)
-    there[codes[known].long(), owners[known]] = True
+    there[codes[has_value].long(), owners[has_value]] = True
     lone = there.sum(1) == 1
     for code, site in enumerate(sites if len(sites) > 1 else ()):
-        own = codes[known & (owners == code)].long()
+        own = codes[has_value & (owners == code)].long()
         apart = own[lone[own]]
         if 2 * len(apart) >= max(1, len(own)):
             notes.append(

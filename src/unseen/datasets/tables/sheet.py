@@ -25,7 +25,7 @@ from unseen.datasets.tables.dialect import (
     says_separator,
     separator_of,
 )
-from unseen.datasets.tables.encoding import LARGEST
+from unseen.datasets.tables.spellings import LARGEST
 from unseen.errors import UnseenError, nearest
 
 #: Cells that hold no value, by default; an empty one never does, whatever the option says.

@@ -1,0 +1,105 @@
+"""`unseen data check` of a user's own file or folder, and the command that goes on with it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unseen.cli.choosing import of_images, source_of
+
+if TYPE_CHECKING:
+    from unseen.datasets.summary import Report
+    from unseen.expression import Call
+
+#: The share of the larger of two classes from which accuracy says little.
+RARE = 0.7
+
+
+def check_own(
+    name: str,
+    settings: Sequence[str],
+    site: str | None,
+    label: str | None,
+    event: str | None,
+    task: str | None,
+) -> tuple[Report, str]:
+    """Return what is found in a csv file or a folder of images, and the command that goes on.
+
+    The options are those of `unseen choose`.
+    """
+    from unseen.datasets.image_files import folder
+    from unseen.datasets.summary import inspect
+    from unseen.datasets.tables import delimited
+    from unseen.expression import parse
+    from unseen.spec.named import parse_override
+
+    options_given = dict(map(parse_override, settings))
+    images = of_images(name)
+    reading = folder.OPTIONS if images else delimited.OPTIONS
+    own = {key: value for key, value in options_given.items() if key in reading}
+    own |= {"event": event} if event is not None else {}
+    _, about = source_of(name, site, label, task, own)
+    (call,) = parse(about["dataset"])
+    data_dir = Path(name) if images else None
+    report = inspect(call, data_dir)
+    more = {} if images else remedies(call, report)
+    if "metric" not in options_given and (rare := _rare(report)):
+        more["metric"] = rare
+    words = [name, f"--site={site}" if site else "", f"--label={label}" if label else ""]
+    words += [f"--event={event}" if event else "", f"--task={task}" if task else ""]
+    unchanged = [s for s in settings if parse_override(s)[0] not in more]
+    changed = [f"{key}={value}" for key, value in more.items()]
+    every = filter(None, [*words, *unchanged, *changed])
+    return report, " ".join(["unseen choose", *map(_quoted, every)])
+
+
+def remedies(call: Call, report: Report) -> dict[str, Any]:
+    """Return the options of a table with which a study takes it, beside those that are given."""
+    from unseen.datasets.summary import inspect
+
+    more: dict[str, Any] = {}
+    while report.refused:
+        options = {**call.arguments, **more}
+        remedy = _next(options, report)
+        if not remedy or all(options.get(key) == value for key, value in remedy.items()):
+            break
+        more |= remedy
+        report = inspect(replace(call, arguments={**call.arguments, **more}), None)
+    return more
+
+
+def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """Return an option that mends what a study refuses; none where no option does."""
+    from unseen.datasets.summary import sheet_of
+    from unseen.datasets.tables.hashing import looks_like_text
+    from unseen.datasets.tables.remarks import dates
+    from unseen.datasets.tables.sheet import names_of
+
+    if "missing_label=" in report.refused:
+        return {"missing_label": "drop"}
+    if "too small" in report.refused or "a source needs one" in report.refused:
+        small = [domain.name for domain in report.domains if domain.count < 2]
+        return {"without": [*names_of(options.get("without", ())), *small]} if small else {}
+    names = [column.name for column in report.columns if column.kind == "identifier"]
+    if not names or not re.search("looks? like (an )?identifier", report.refused):
+        return {}
+    sheet = sheet_of(None, options)
+    texts = [n for n in names if looks_like_text(sheet, n) and not dates(sheet, n)]
+    remedy = {"drop": [n for n in names if n not in texts], "text": texts}
+    return {k: [*names_of(options.get(k, ())), *v] for k, v in remedy.items() if v}
+
+
+def _rare(report: Report) -> str:
+    counts = [count for count in report.counts.values() if count]
+    two = len(counts) == 2 and not any(domain.targets for domain in report.domains)
+    return "auroc" if two and max(counts) > RARE * sum(counts) else ""
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell takes it, in double quotes where it has single ones."""
+    plain = "'" in word and not {*word} & {*'"$`!\\'}
+    return f'"{word}"' if plain else shlex.quote(word)
