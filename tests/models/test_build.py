@@ -182,3 +182,21 @@ def test_refuses_models(own: None, model: str, said: str) -> None:
 def test_refuses_shapes(shape: tuple[int, ...], outputs: int) -> None:
     with pytest.raises(UnseenError, match=r"shape|outputs"):
         build("mlp", shape, outputs, keyed("weights"))
+
+
+def test_fedilcs_net_for_eicu_is_the_released_one() -> None:
+    expression = "mlp(widths=[1024, 1024, 512], init='xavier', logits=1, features='linear')"
+    net = build(expression, (1399,), 2, keyed("a net"))
+    layers = [nn.Linear(1399, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 512), nn.Linear(512, 1)]
+    weights = [t for name, t in net.state_dict().items() if name.endswith("weight")]
+    for layer, weight in zip(layers, weights, strict=True):
+        nn.init.zeros_(layer.bias)
+        layer.weight.data.copy_(weight)
+        bound = (6 / sum(weight.shape)) ** 0.5  # Glorot's
+        assert bound * 0.99 < float(weight.abs().max()) <= bound
+    assert not any(t.any() for name, t in net.state_dict().items() if name.endswith("bias"))
+    main = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    x = torch.randn(4, 1399, generator=keyed("x"))
+    torch.testing.assert_close(net(x), layers[3](main(x)))
+    rectified = build("mlp(widths=[1024, 1024, 512], logits=1)", (1399,), 2, keyed("a net"))
+    assert "relu3" in dict(rectified.named_children())

@@ -43,6 +43,35 @@ def test_every_round_predicts_as_if_it_were_the_last(window, patience, seed) -> 
         assert 2 < len(found) < 20
 
 
+def algorithm_1(losses: list[float], window: int, patience: int, tolerance: float) -> range | None:
+    """The paper's loop, i from 1 as printed; its t_e is inside."""
+    start, bar, T = 0, None, len(losses)
+    for i in range(1, T + 1):
+        E = [0.0, *losses]
+        if bar is None:
+            recent = E[i - window + 1 : i + 1] if i >= window else []
+            if recent and recent[0] == min(recent):
+                start, bar = i - window + 1, (1 + tolerance) * sum(recent) / window
+        elif i >= patience and bar < min(E[i - patience + 1 : i + 1]) and i - patience >= start:
+            return range(start - 1, i - patience)
+    return None if bar is None else range(start - 1, T)
+
+
+@pytest.mark.parametrize(("window", "patience"), [(3, 6), (2, 2), (1, 1), (4, 2), (5, 1)])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_papers_end_is_algorithm_1(window, patience, seed) -> None:
+    rng = np.random.default_rng(seed)
+    curve = np.abs(np.linspace(-1, 1.2, 24)) + rng.normal(size=24) * [0.0, 0.1, 0.4][seed % 3] + 2
+    models = np.stack([np.arange(25.0), rng.normal(size=25)], 1)
+    step, state, old = Valley(window, patience, 0.1, "paper"), {}, torch.zeros(2).double()
+    for r in range(25):
+        table = {HELD: torch.tensor([curve[r - 1] if r else 99.0], dtype=torch.float64)}
+        old, state = step(old, torch.tensor(models[r]), state, table)
+        span = algorithm_1(curve[:r].tolist(), window, patience, 0.1)
+        expected = models[r] if span is None else models[list(span)].mean(0)
+        np.testing.assert_allclose(old, expected, rtol=1e-12)
+
+
 def test_the_mean_is_over_the_clients_held_out_losses() -> None:
     clients = federation(3)
     run = played("fedavg+swad", clients, 6)

@@ -34,11 +34,15 @@ def add_ga(method: Method, **options: Any) -> Method:
         step=0 is the method with uniform weights, which in the paper's Table 3 (63.79) is already
         ahead of weights by examples (63.10).
 
+        The paper prints Δθ in §3.3 with (1 − a_k) θ_k, where its sign requires (a_k − 1) θ_k, and
+        calls the model of a gap θ_i^(r−1)′ in G and θ_i^r′ in Algorithm 1.
+
         For `variant` see `unseen.combine.GeneralizationAdjustment`.
 
     Departs from:
         Eq. 3 in that the largest distance from μ is by absolute value, and that gaps which are all
-        equal move nothing, where it divides by 0; and the released code, which is
+        equal move nothing, where it divides by 0; and the released code, which neither centres the
+        gaps by μ nor moves weights by d^r, but by d^r/3 · G_i / max_j |G_j|: it is
         `variant="reference"`, `gap="accuracy"`, `on="validation"` and `step=0.2` by its own
         default.
     """

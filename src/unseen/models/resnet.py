@@ -6,20 +6,28 @@ Note:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
 from unseen.models.digit_nets import image
-from unseen.models.layers import Shape, standardising
+from unseen.models.layers import Grey, Shape, standardising
 from unseen.models.stages import Stage, Staged
+from unseen.ranges import Acts
 
 HeadKind = Literal["plain", "csac"]
 
 
 def resnet18(
-    shape: Shape, outputs: int, *, head: HeadKind = "plain", standardise: bool = False
+    shape: Shape,
+    outputs: int,
+    *,
+    head: HeadKind = "plain",
+    standardise: Annotated[
+        bool, Acts("weights='random'", lambda o: o["weights"] == "random")
+    ] = False,
+    weights: Literal["random", "imagenet"] = "random",
 ) -> ResNet:
     """ResNet-18, for images of any size and number of bands.
 
@@ -32,8 +40,17 @@ def resnet18(
             CSAC's released code does.
         standardise: Subtract the mean of ImageNet's pixels and divide by their deviation, by band,
             as for the images that torchvision's weights were trained on.
+        weights: "imagenet" is the trunk of `resnet18/resnet18.safetensors` in the data folder,
+            which has three blocks in layer4 and takes 255 x less the mean of ImageNet's pixels by
+            band; studies load the file and check its digest, and the head begins at random.
 
     Note:
+        The weights of "imagenet" are CNTK's, from the NuGet package
+        Microsoft.ML.DnnImageFeaturizer.ResNet18 0.23.1 (MIT), under torchvision's names: in a table
+        "ResNet-18 (2-2-2-3), ImageNet, CNTK's weights". They are not torchvision's, so compare
+        gains, not levels, with tables of a ResNet-18. At 224×224 CNTK subtracts a mean image,
+        whose means by band are subtracted here.
+
         With 3 bands and 1000 plain outputs: 11 689 512 parameters. At 224×224 the layers' maps are
         64×56², 128×28², 256×14², 512×7²; the whole net halves the side five times, so small images
         end in one pixel.
@@ -41,7 +58,11 @@ def resnet18(
     Source:
         He et al. 2016, Table 1, the first weights as in torchvision.
     """
-    return ResNet("resnet18", shape, outputs, (2, 2, 2, 2), False, head, standardise)
+    if weights == "random":
+        return ResNet("resnet18", shape, outputs, (2, 2, 2, 2), False, head, standardise)
+    net = ResNet("resnet18", shape, outputs, (2, 2, 2, 3), False, head, False)
+    net.standardise = Grey(shape[0])
+    return net
 
 
 def resnet50(

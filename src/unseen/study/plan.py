@@ -21,7 +21,7 @@ from unseen.metrics.evaluation import (
     METRICS,
     check_ordered,
 )
-from unseen.models.pretrained import PRETRAINED
+from unseen.models.pretrained import PRETRAINED, from_data
 from unseen.results import records, selection, study_file
 from unseen.results.records import Job
 from unseen.spec import user_code
@@ -220,8 +220,9 @@ def check_tasks(
             )
             raise UnseenError(what, remedy="A share, such as 0.5, fits every task.")
         network, report = first_network_and_report(setting, prepared, seed)
-        # A package's head is always of ImageNet's classes.
-        if report is not None and report.notes and study.weights != PRETRAINED:
+        # A package's head is always of ImageNet's classes, and the data folder's file has none.
+        of_imagenet = study.weights == PRETRAINED or from_data(setting.model)
+        if report is not None and report.notes and not of_imagenet:
             warnings.append(str(report))
         check_model(network, prepared, study)
         check_clients(prepared, study, task, steps)

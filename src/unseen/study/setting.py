@@ -12,7 +12,7 @@ from unseen.datasets.dataset import DataSet
 from unseen.datasets.label_faults import check_several
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.models.pretrained import PRETRAINED
+from unseen.models.pretrained import PRETRAINED, from_data
 from unseen.models.pretrained import source as pretrained
 from unseen.models.weight_files import Source
 from unseen.spec.study import StudySpec
@@ -120,8 +120,8 @@ def read(expression: str, data_dir: Path | None) -> DataSet:
 
 def initial_weights(study: StudySpec, model: str, directory: Path | None) -> Source | None:
     """Return the study's file of initial weights, if it has one."""
-    if study.weights == PRETRAINED:
-        return pretrained(model)
+    if study.weights == PRETRAINED or (study.weights is None and from_data(model)):
+        return pretrained(model, directory)
     if study.weights is not None:
         return Source.of(study.weights, directory, study.weights_bands)
     if study.weights_bands is not None:
