@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
