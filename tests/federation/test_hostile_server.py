@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
@@ -186,3 +187,42 @@ def test_a_blind_site_takes_no_model_in_the_clear_and_decrypts_nothing(
     first = run.ask("0", asked)
     head, _ = wire.unpack(first["answer"], "it") if "answer" in first else (first, ())
     assert ("why" in head and "blind" in head["why"]) or first["rule"] == "once"
+
+
+@pytest.mark.parametrize(
+    ("method", "channel"), [("pcgrad", "ckks"), ("fedavg", "masks()"), ("fedavg", "clear")]
+)
+def test_a_server_that_was_killed_asks_the_same_again(
+    method: str, channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its products are covered by other random numbers, and its seeds are others."""
+    pytest.importorskip("tenseal" if channel == "ckks" else "cryptography", reason="needs he")
+    study = written(tmp_path, method, 2)
+    study.write_text(study.read_text() + f'[privacy]\nchannel = "{channel}"\n')
+    finals = []
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        places = kits(tmp_path / name, SITES, tmp_path)
+        if channel != "clear":
+            write_sum_keys(tmp_path / name / "kits", list(SITES), [channel[:5].removesuffix("(")])
+        home = tmp_path / name / "kits" / "server" / "flower"
+        monkeypatch.setenv("FLWR_HOME", str(home))
+        left = [name == "killed"]
+
+        def kill(site: str, question: Any, answer: Any, left: list[bool] = left) -> list[Any]:
+            position = json.loads(question["head"]).get("position", {})
+            if left[0] and position.get("exchange") == "validate" and position["round"] == 1:
+                left[0] = False
+                raise KeyboardInterrupt
+            return [answer]
+
+        out, hall = tmp_path / name / "out", Hall(places, kill)
+        if left[0]:
+            with pytest.raises(KeyboardInterrupt):
+                federated.run(str(study), str(out), hall, list(SITES))
+        federated.run(str(study), str(out), hall, list(SITES))
+        (rounds,) = out.rglob("rounds.jsonl")
+        assert not any(json.loads(line)["dropped"] for line in rounds.read_text().splitlines())
+        (final,) = out.rglob("final.safetensors")
+        finals.append(load(final.read_bytes()))
+    assert all(torch.allclose(finals[0][k], finals[1][k], atol=1e-6) for k in finals[0])
