@@ -47,7 +47,7 @@ from unseen.study.runtime import Runtime
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "blind-federation.md"
 STUDY = """dataset = "heart-disease"
 model = "mlp(widths=[32])"
-methods = ["ppdg"]
+methods = ["fedavg"]
 seeds = 1
 rounds = 4
 validation = 0.2
@@ -65,7 +65,7 @@ channel = "ckks"
 server = "blind"
 """
 CLEAR = {"privacy.channel": "clear", "privacy.server": "clear", "save": ["final"]}
-JOB, FINAL = Path("records/ppdg/target/seed-0"), "final.safetensors"
+JOB, FINAL = Path("records/fedavg/target/seed-0"), "final.safetensors"
 #: When the memory of the server's processes is copied, besides the end.
 MOMENTS = ("round 2, train", "round 3, train", "round 3, validate", "round 4, train")
 TEXT = """# Three hospitals, and a server that never holds the model
@@ -306,7 +306,7 @@ def page(
     secret = (work / "kits/cleveland/ckks.secret").read_bytes()
     public = (work / "kits/server/ckks.public").read_bytes()
     begun = json.loads((out / "terms.json").read_text())["run"]
-    kept = [opened(c, secret, f"{begun}/ppdg/target/0") for c in evidence.checkpoints]
+    kept = [opened(c, secret, f"{begun}/fedavg/target/0") for c in evidence.checkpoints]
     if len(kept) != study.rounds - 1:
         raise SystemExit(f"{len(kept)} checkpoints were seen of {study.rounds - 1}")
     finals = [replay.flat(next((work / "kits" / n / "state").rglob(FINAL))) for n in SITES]

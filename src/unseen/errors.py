@@ -46,6 +46,10 @@ class BadReply(UnseenError):
     """A client's reply that no rule may use: NaN, infinite or of the wrong shape."""
 
 
+class TooFewRows(UnseenError):
+    """A sum to which too few rows contribute: whoever reads it would read them."""
+
+
 class Diverged(BadReply):
     """Numbers that are no longer finite: training has diverged."""
 

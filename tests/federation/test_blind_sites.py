@@ -28,8 +28,10 @@ from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower import site_handler, site_messages
+from unseen.federation.flower.site import Site
 from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.kits.signatures import sign_kit
+from unseen.federation.policy.approvals import Approvals
 
 SITES = {"a": "train", "b": "train", "c": "train", "d": "evaluate"}
 STUDY = """
@@ -145,7 +147,7 @@ def alike(found: Any, expected: Any, where: str = "") -> None:
 
 
 @pytest.mark.parametrize(
-    ("methods", "training"), [("fedavg ppdg fedavg+ga", ""), ("scaffold ppdg", MOMENTUM)]
+    ("methods", "training"), [("fedavg fednova fedavg+ga", ""), ("scaffold fednova", MOMENTUM)]
 )
 def test_sites_write_the_records_of_one_process(
     made: Callable[..., Blind], methods: str, training: str
@@ -165,7 +167,7 @@ def test_sites_write_the_records_of_one_process(
 def test_every_site_ends_with_the_model_of_the_run_in_the_clear(
     made: Callable[..., Blind],
 ) -> None:
-    blind = made("ppdg", 2)
+    blind = made("fedavg", 2)
     clear = {"privacy.channel": "clear", "privacy.server": "clear", "save": ["final"]}
     Study.read(blind.study, clear).run(blind.folder / "one", data_dir=blind.folder)
     (expected,) = (blind.folder / "one").rglob("final.safetensors")
@@ -186,7 +188,9 @@ def test_a_run_goes_on_after_the_server_was_killed(made: Callable[..., Blind]) -
             raise KeyboardInterrupt
         return [answer]
 
-    for kit in blind.kits.values():  # a new run finds nothing of the old one
+    for kit in blind.kits.values():  # a new run needs a new approval
+        approvals = Approvals(Site.read(kit).account)
+        approvals.approve(*approvals.every())
         for path in (kit / "state").rglob("final.safetensors"):
             path.unlink()
     blind.meddle = killed
@@ -203,7 +207,7 @@ def test_a_run_goes_on_after_the_server_was_killed(made: Callable[..., Blind]) -
 
 
 def test_who_was_away_gets_the_state_when_it_comes_back(made: Callable[..., Blind]) -> None:
-    blind = made("ppdg", 4, MOMENTUM)
+    blind = made("fedavg", 4, MOMENTUM)
 
     def leaves(site: str, turn: Mapping[str, Any], answer: Answer) -> list[Answer]:
         if turn.get("exchange") == "train" and turn["round"] == 3:
@@ -215,9 +219,9 @@ def test_who_was_away_gets_the_state_when_it_comes_back(made: Callable[..., Blin
 
     blind.meddle = leaves
     out = blind.run()
-    rounds = lines(out, "rounds.jsonl")["ppdg"]
+    rounds = lines(out, "rounds.jsonl")["fedavg"]
     assert [r["clients"] for r in rounds[:3]] == [["a", "b", "c"], ["a", "c"], ["a", "c"]]
-    last = [r for r in lines(out, "source.jsonl")["ppdg"] if r["round"] == 3]
+    last = [r for r in lines(out, "source.jsonl")["fedavg"] if r["round"] == 3]
     assert {r["domain"] for r in last} == {"a", "b", "c"}
     blind.agree()
 
@@ -258,7 +262,7 @@ def as_bytes(parcel: Answer) -> bytes:
 
 def test_a_site_with_an_old_key_is_left_out_and_its_state_too(made: Callable[..., Blind]) -> None:
     """It answers first; what it sealed nobody else could open."""
-    blind = made("ppdg")
+    blind = made("fedavg")
     kit = blind.folder / "kits"
     old = (kit / "a" / "ckks.secret").read_bytes()
     write_sum_keys(kit, list(SITES), ["ckks"])
@@ -273,7 +277,7 @@ def test_a_site_with_an_old_key_is_left_out_and_its_state_too(made: Callable[...
 def test_neither_disk_nor_messages_hold_an_update_or_a_model_or_the_key(
     made: Callable[..., Blind], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blind = made("ppdg", 3)
+    blind = made("fedavg", 3)
     updates: list[torch.Tensor] = []
     models: list[tuple[int, torch.Tensor]] = []
 
@@ -330,7 +334,7 @@ def test_over_tls_the_server_holds_neither_key_nor_update(
     made: Callable[..., Blind], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real processes: the records of one process, and nothing of the sites' in the server's."""
-    blind = made("ppdg", 3)
+    blind = made("fedavg", 3)
     study, folder = Study.read(blind.study), blind.folder
     study.run(folder / "one", data_dir=folder)
     updates: list[torch.Tensor] = []  # of round 0, whose bits are those of a run in the clear

@@ -39,7 +39,7 @@ def held(backend: channel.Channelled, name: str = "site-a") -> Mapping[str, torc
 
 @pytest.mark.parametrize(
     "expression, training",
-    [("fedavg", None), ("ppdg+ga", None), ("scaffold", MOMENTUM)],
+    [("fedavg", None), ("fedavg+ga", None), ("scaffold", MOMENTUM)],
 )
 def test_sites_hold_what_the_server_would(expression: str, training: Training | None) -> None:
     plain, _, _ = trained(expression, 3, training=training)
@@ -59,8 +59,8 @@ def test_sites_hold_what_the_server_would(expression: str, training: Training | 
 
 
 def test_who_stays_away_keeps_up() -> None:
-    plain, _, _ = trained("ppdg", 4, fraction=2)
-    _, outcomes, backend = trained("ppdg", 4, "ckks", "blind", fraction=2)
+    plain, _, _ = trained("fedavg", 4, fraction=2)
+    _, outcomes, backend = trained("fedavg", 4, "ckks", "blind", fraction=2)
     assert all(len(outcome.names) == 2 for outcome in outcomes)
     for site in backend.sites:
         assert difference(held(backend, site)["model"], plain.inbox["model"]) < 1e-5
@@ -88,7 +88,7 @@ def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.M
     from unseen.study import job, plan, setting
 
     settings = {
-        "dataset": "rotated-digits", "methods": ["ppdg"], "targets": ["0"], "seeds": 1,
+        "dataset": "rotated-digits", "methods": ["fedavg"], "targets": ["0"], "seeds": 1,
         "rounds": 3, "model": "mlp(widths=[4])",
         "privacy": {"channel": "ckks", "server": "blind"},
     }  # fmt: skip
@@ -160,7 +160,7 @@ def test_a_site_goes_on_in_another_process() -> None:
     """Every question is answered by a site that was made again from what the last one saved."""
     clients = federation(2)
     names = sorted(clients)
-    made, model = method("ppdg", MOMENTUM), Model(network())
+    made, model = method("fedavg", MOMENTUM), Model(network())
     kind = channel.read("ckks", "blind")
     public, private = channel.keys(kind, names)
 
@@ -208,7 +208,7 @@ def test_a_site_goes_on_in_another_process() -> None:
     sites = {name: Again(name) for name in names}
     backend = channel.LocalSites(InProcess(model, clients), sites, serve)
     play(backend.played(made), start(made, model, names, 0), backend, names, 2)
-    plain, _, _ = trained("ppdg", 2, rounds=2, training=MOMENTUM)
+    plain, _, _ = trained("fedavg", 2, rounds=2, training=MOMENTUM)
     assert difference(held(backend)["model"], plain.inbox["model"]) < 1e-5
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -514,3 +516,46 @@ def test_sums_are_not_opened_before_their_weights(keys: tuple[bytes, bytes]) -> 
     stack = Stack(updates(3, 40), PPDG(lam=0.1), keys=keys)
     row = bytes(stack.rows().sealed[1].parts[0])
     assert "before its weights" in opened(stack, row)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"names": ["site-0", "x", "y"]}, "take no part"),
+        ({"names": ["x", "y", "z"]}, "this one's among them"),
+        ({"names": ["site-0", "site-0", "site-1"]}, "this one's among them"),
+        ({"exponents": [4, 4, 4]}, "another scale"),
+        ({"levels": 2}, "another levels"),
+        ({"size": 99}, "another size"),
+        ({"width": 16}, "another width"),
+        ({"blocks": [[0, 0]]}, "not those of the rule"),
+        ("swapped", "the square of the own update"),
+        ("empty", "the square of the own update"),
+    ],
+)
+def test_products_of_other_rows_than_the_exchange_has_are_not_decrypted(
+    change: Any, why: str, keys: tuple[bytes, bytes]
+) -> None:
+    """With K, names and products of its own a server read coordinates, and the secret key."""
+    stack = Stack(updates(3, 100), PPDG(), keys=keys)
+    for site in stack.sites.values():
+        site.company = tuple(stack.names)
+    rows = stack.rows()
+    ask, said = rows.ask, []
+
+    def lie(questions: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        head, parts = unpack(questions["site-0"], "a question")
+        del head["lengths"]
+        pieces = [*map(bytes, parts)]
+        if isinstance(change, str):
+            pieces[0] = pieces[-1] if change == "swapped" else b""
+        else:
+            head |= change
+        header, _ = unpack(ask({"site-0": pack(head, pieces)})["site-0"], "an answer")
+        said.append(header["why"])
+        raise UnseenError("enough")
+
+    rows.ask = lie
+    with pytest.raises(UnseenError, match="enough"):
+        rows.weigh(PPDG(), None, {"client": torch.arange(3)}, PPDG().init(3, 100), None)
+    assert why in said[0]

@@ -143,7 +143,7 @@ def test_no_record_or_checkpoint_holds_the_secret(
         unlink(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", keep)
-    settings = {"dataset": "rotated-digits", "methods": ["ppdg"], "targets": ["0"], "seeds": 1}
+    settings = {"dataset": "rotated-digits", "methods": ["fedavg"], "targets": ["0"], "seeds": 1}
     privacy = {"channel": "ckks(gram='exact')", "server": "blind"}
     Study(**settings, rounds=2, model="mlp(widths=[8])", privacy=privacy).run(out=tmp_path)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -158,7 +158,7 @@ def test_no_record_or_checkpoint_holds_the_secret(
 
 def test_a_study_over_the_channel_finds_what_one_in_the_clear_does(tmp_path: Path) -> None:
     settings = {
-        "dataset": "rotated-digits", "methods": ["ppdg"], "targets": ["0"], "seeds": 1,
+        "dataset": "rotated-digits", "methods": ["fedavg"], "targets": ["0"], "seeds": 1,
         "rounds": 2, "model": "mlp(widths=[8])",
     }  # fmt: skip
     found = {}

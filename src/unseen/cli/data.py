@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.cli.choosing import of_images
+from unseen.choice.choice_request import of_images
 from unseen.cli.console import Settings, Site, console, group, print_fitted
 
 if TYPE_CHECKING:

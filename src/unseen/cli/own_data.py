@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unseen.cli.choosing import of_images, source_of
+from unseen.choice.choice_request import of_images, source_of
 
 if TYPE_CHECKING:
     from unseen.datasets.summary import Report

@@ -17,7 +17,7 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.errors import Diverged
+from unseen.errors import Diverged, TooFewRows
 
 Family = Literal["multinomial", "linear"]
 #: Coefficients whose second derivatives still fit a message: their number grows with the square.
@@ -85,11 +85,13 @@ class Derivatives(Part):
 
     Attributes:
         shape: The form of the model.
+        least: Rows that must contribute, effectively, see `effective_rows`; 0 asks for none.
     """
 
     sends_sums = True
 
     shape: Shape
+    least: int = 0
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -100,12 +102,41 @@ class Derivatives(Part):
         x = F.pad(x.flatten(1).double(), (0, 1), value=1.0)
         beta = self.shape.coefficients(model.vector)
         loss, slope, curvature = _derivatives(x @ beta.T, y, self.shape)
+        self._check(slope, curvature, len(x))
         gradient = (slope.T @ x).flatten()
         hessian = _hessian(x, curvature)
         upper = hessian[torch.ones_like(hessian, dtype=torch.bool).triu()]
         row = torch.cat([loss[None], gradient, upper])
         scalars = {"examples": len(split), "steps": 1, "loss": float(loss) / max(1, len(split))}
         return Reply({"model": row}, scalars), memory
+
+    def _check(self, slope: Tensor, curvature: Tensor, rows: int) -> None:
+        """Refuse sums to which fewer rows contribute than are asked for.
+
+        At coefficients that somebody chose, all rows but one can have a curvature of 0: the second
+        derivatives are then that row's.
+        """
+        if not self.least:
+            return
+        by_score = [curvature.diagonal(dim1=1, dim2=2).expand(rows, -1), slope.abs()]
+        counts = [effective_rows(own) for each in by_score for own in each.T]
+        if (fewest := min(counts)) < self.least:
+            raise TooFewRows(
+                f"the derivatives at these coefficients are of {fewest:.1f} rows in effect, and "
+                f"{self.least} are the least.",
+                remedy="A larger ridge keeps coefficients small.",
+            )
+
+
+def effective_rows(weights: Tensor) -> float:
+    """Return (Σ w)² / Σ w² of the weights [N] of rows in a sum; 0 where all are 0.
+
+    Example:
+        >>> effective_rows(torch.tensor([1.0, 1.0, 1.0])), effective_rows(torch.tensor([1.0, 1e-9]))
+        (3.0, 1.0)
+    """
+    squares = float(weights.square().sum())
+    return float(weights.sum()) ** 2 / squares if squares else 0.0
 
 
 def _derivatives(scores: Tensor, y: Tensor, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:

@@ -47,9 +47,9 @@ def keep_stand_in(
     return stand_in(old.numel(), new.dtype), state
 
 
-def where(label: Mapping[str, Any]) -> str:
-    """Return which exchange of which round a label is of."""
-    return f"{label['round']}/{label['exchange']}"
+def where(round: int, exchange: str) -> str:
+    """Return which exchange of which round it is, in one word."""
+    return f"{round}/{exchange}"
 
 
 def stand_in(size: int, dtype: torch.dtype) -> Tensor:
@@ -160,7 +160,7 @@ class Server(ckks.Server):
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
     ) -> Tensor:
         """Keep an encrypted sum for the next messages; a stand-in takes its place."""
-        if (here := where(header)) != self.after:
+        if (here := where(header["round"], header["exchange"])) != self.after:
             if self.stale:
                 raise UnseenError("no site sent the state that these sums belong to.")
             self.base, self.after = self.after, here
@@ -225,21 +225,32 @@ class Site(ckks.Site):
     Attributes:
         working: The state that this site works with in the current exchange.
         reports: Whether the server needs that state.
+        expected: Which exchange's sums must be the last in the state, as `where` says it; "" before
+            any is; None where this is not known.
     """
 
     blind = remembers = True
 
     working, reports = State(), False
+    expected: str | None = None
 
     def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
         """Return the inbox with the carried state's entries, once the sums are applied to them."""
         state = State(inbox)
         if content := cargo.get(STATE):
             state = open_state(content, self.secret, self.job)
-            state = replace(state, entries={**inbox, **state.entries})
+            others = {} if self.expected else inbox
+            state = replace(state, entries={**others, **state.entries})
         sums = {n.removeprefix(SUM): c for n, c in cargo.items() if n.startswith(SUM)}
         self.reports = bool(sums) or not content
+        if self.expected == "" and (content or sums):
+            raise BadReply("a state came before anything was trained.")
+        if self.expected and not content:
+            raise BadReply("the model came without the sealed state, in the clear.")
         self.working = self._applied(state, sums, turn) if sums else state
+        if self.expected and self.working.after != self.expected:
+            after = self.working.after or "nothing"
+            raise BadReply(f"the state is that after {after}; {self.expected} comes before this.")
         return self.working.entries
 
     def _applied(self, state: State, sums: Mapping[str, bytes], turn: Turn) -> State:
@@ -270,7 +281,7 @@ class Site(ckks.Site):
         placed = sum_by_place(exchange, vectors)
         entries, moments = apply_sums(exchange, entries, placed, before, table)
         newer = {exchange.memory(slot): memory for slot, memory in moments.items() if memory}
-        return State(entries, {**state.moments, **newer}, where(label))
+        return State(entries, {**state.moments, **newer}, where(first["round"], first["exchange"]))
 
     def state(self) -> bytes:
         return seal_state(self.working, self.secret, self.job) if self.reports else b""
@@ -288,7 +299,5 @@ class Site(ckks.Site):
         return seal_state(state, self.secret, self.job)
 
     def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:
-        """Answer as without blindness; no sum is opened for anybody."""
-        if header.get("kind") == "open":
-            raise BadReply("this study's server is blind: no sum is opened for it.")
-        return super().respond(header, parts)
+        """Refuse: no sum is opened for anybody, and of products no site can check the server's."""
+        raise BadReply("this study's server is blind: nothing is decrypted for it.")

@@ -121,6 +121,13 @@ def _unread(kind: Kind, exchange: Exchange, label: str, slot: Slot) -> Iterator[
     if rule.sees == "products" and isinstance(kind, Masks):
         why = f"{called} needs inner products of the updates, and a sum under masks has none."
         yield f"{why} It is the rule of {where}.", "Take the channel ckks."
+    if rule.sees == "products" and isinstance(kind, Blind):
+        why = (
+            f"{called} needs inner products, which sites decrypt for it. No site can check what a "
+            "server multiplied, and a server that lies reads updates by them."
+        )
+        yield why, "Take a rule of scalars, such as fedavg, or privacy.server = 'clear'."
+        return
     if rule.sees == "products" and isinstance(kind, CKKS) and kind.width and rule.blocks != "whole":
         why = (
             f"{called} asks for inner products of every layer, and a sketch is of the whole vector."

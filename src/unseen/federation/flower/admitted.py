@@ -20,6 +20,7 @@ from unseen.federation.flower.script import (
     Agreement,
     Due,
     Position,
+    before,
     due_at,
     role_in,
     tasks_by_plan,
@@ -33,7 +34,7 @@ from unseen.local.train import Train, reads_validation
 from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
 from unseen.models.weight_files import Source
-from unseen.privacy import channel, kinds
+from unseen.privacy import blind, channel, ckks, kinds
 from unseen.privacy.dp import NoisedRows, mechanism, steps_of
 from unseen.privacy.masks import masked_site, shares
 from unseen.spec.holdout import Task
@@ -315,10 +316,13 @@ class Admitted:
             side = channel.site_side(kind, self.runtime.method, name, files, self.job)
         except KeyError as error:
             raise UnseenError(f"the kit of {name!r} has no {error} for the channel.") from None
+        if isinstance(side, masked_site.Site | ckks.Site) and self.kind in (EXCHANGE, terms.ASK):
+            side.company = self.due.names
+        if isinstance(side, blind.Site):
+            last = before(self.runtime, self.position)
+            side.expected = "" if last is None else blind.where(*last)
         if isinstance(side, masked_site.Site):
             side.fewest = self.fewest
-            if self.kind in (EXCHANGE, terms.ASK):
-                side.company = self.due.names
         return side
 
     @property

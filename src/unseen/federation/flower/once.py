@@ -100,16 +100,21 @@ def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
     sums = {line[STATISTICS] for line in used if STATISTICS in line}
     if STATISTICS in own and sums - {own[STATISTICS]}:
         raise Refused("other sums standardised this job's columns before.", RULE)
-    last = max((_place(line) for line in used if not _place(line).part), default=None)
-    if asked.kind == terms.ASK and (last is None or (last.round, last.order) != _pair(here)):
-        raise Refused("no row was sealed here last for that exchange.", RULE)
-    if asked.kind == terms.ASK and masked:
-        return None  # its side remembers what it helped to open
+    whole = [place for place in map(_place, used) if not place.part]
+    last = max(whole, default=None)
+    if asked.kind == terms.ASK:
+        sealed = Place(here.round, here.order) in whole
+        if last is None or not sealed or last.round != here.round:
+            raise Refused("no row was sealed here in this round for that exchange.", RULE)
+        if masked:
+            return None  # its side remembers what it helped to open
     same = [line for line in used if line[AT] == own[AT]]
     if any(line[PAYLOAD] != own[PAYLOAD] for line in same):
         where = f"round {here.round + 1}, " if here.round not in (FIRST, LAST) else ""
         what = f"{where}{asked.position.exchange or asked.kind}"
         raise Refused(f"another question was answered at this position: {what}.", RULE)
+    if same and masked:
+        return None  # the same rows, sealed again
     if same:
         return _kept(asked, here)
     if last is not None and not here.part and here < last:
@@ -127,10 +132,6 @@ def _place(line: Mapping[str, Any]) -> Place:
     return Place(int(round), int(order), part)
 
 
-def _pair(place: Place) -> tuple[int, int]:
-    return place.round, place.order
-
-
 def _kept(asked: Admitted, place: Place) -> dict[str, Value] | None:
     """Return an answer from the disk. One that was lost is made again, but for decrypted ones."""
     path = asked.folder / ANSWERS / _name(place)
@@ -146,7 +147,7 @@ def _kept(asked: Admitted, place: Place) -> dict[str, Value] | None:
 
 def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
     """Keep an answer for the same question again, and forget those of earlier rounds."""
-    if asked.kind == terms.ASK and isinstance(asked.channel, kinds.Masks):
+    if isinstance(asked.channel, kinds.Masks):
         return
     place, folder = place_of(asked), asked.folder / ANSWERS
     for path in folder.glob("*"):

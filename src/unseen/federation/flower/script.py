@@ -177,7 +177,8 @@ def before(runtime: Runtime, position: Position) -> tuple[int, str] | None:
     None where nothing was trained before it.
     """
     names = [exchange.name for exchange in runtime.method.exchanges]
-    here = position.round, names.index(position.exchange) if position.exchange in names else 0
+    order = names.index(position.exchange) if position.exchange in names else len(names)
+    here = position.round, order
     for round in range(position.round, -1, -1):
         for order in range(len(names) - 1, -1, -1):
             exchange = runtime.method.exchanges[order]

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
+from unseen.core.atomic import write_atomically
 from unseen.core.parts import innermost
 from unseen.core.replies import find_fault, row_shapes
 from unseen.datasets.dataset import Totals
-from unseen.engine import messages
+from unseen.engine import client_memories, messages
 from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
 from unseen.federation.flower import terms
@@ -27,11 +28,15 @@ from unseen.federation.flower.question import Question
 from unseen.federation.flower.script import Position
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
 from unseen.metrics.evaluation import Evaluate
-from unseen.privacy import channel, channelled, kinds
-from unseen.results.records import to_line
+from unseen.privacy import channel, channelled, kinds, wire
+from unseen.results.records import read_lines, to_line
 from unseen.spec.study import StudySpec
 
 MESSAGES = "messages.jsonl"
+#: Why a site has no part in an exchange that is played again, as the others have it.
+AWAY = "did not answer when this exchange was first played"
+#: Of a job: questions about ciphertexts that are asked again as they were.
+ASKED = "asked"
 #: The most bytes that a number of a row takes: as float64, and through any channel with all that
 #: goes along (CKKS takes 40 for a number, and as many for a product's); and the few ciphertexts
 #: that the smallest vector needs.
@@ -115,9 +120,12 @@ class Sites(Backend):
                 fault = fault or totals.impossible(replies[name].rows["statistics"], most)
             return fault or unlike(replies[name], exchange)
 
-        parcels = dict.fromkeys(clients, parcel)
+        # Sites that answered go on from what it made of their answers, and of nobody else's.
+        before = self.answered(turn)
+        parcels = {name: parcel for name in clients if not before or name in before}
         questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, shown))
         faults = {name: q.fault for name, q in questions.items() if q.answer is None}
+        faults |= dict.fromkeys(set(clients) - set(parcels), AWAY)
         if minimum and not exchange.slots and len(faults) == len(questions):
             why = f"no site could evaluate in {turn.exchange}{reasons(faults)}."
             raise Waiting(why, remedy=KEPT)
@@ -126,6 +134,13 @@ class Sites(Backend):
             faults |= totals.far(rows)
         # A bad answer is left where it is: what is wrong with it is known.
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]
+
+    def answered(self, turn: Turn) -> set[str]:
+        """Return who answered in an exchange that a server which was killed has played before."""
+        lines = read_lines(self.folder / MESSAGES)
+        here = {"round": turn.round, "exchange": turn.exchange, "kind": self.kind}
+        lines = [line for line in lines if all(line.get(k) == v for k, v in here.items())]
+        return {line["site"] for line in lines if not line["fault"]}
 
     def room(self, shapes: Mapping[str, torch.Size], inbox: Inbox) -> int:
         """Return how many bytes the rows of an answer may have.
@@ -258,11 +273,30 @@ class SealedSites(channelled.Channelled):
         return self.sites.replies(exchange, clear, clients, self.turn, more, unpacked, inbox)
 
     def put(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
-        parcels = {name: {"question": question} for name, question in questions.items()}
+        parcels = {n: {"question": self._again(n, q)} for n, q in questions.items()}
         room = SEALED * self.sites.model.vector.numel() + CIPHERTEXTS
         asks = self.sites.ask(terms.ASK, parcels, self.turn, room=room)
         answers = {name: (q.answer or {}).get("answer") for name, q in asks.items()}
         return {name: reply for name, reply in answers.items() if isinstance(reply, bytes)}
+
+    def _again(self, name: str, question: bytes) -> bytes:
+        """Return a question as it was asked first, if a server that was killed has asked it.
+
+        A site answers one question of a kind at a position, and products are covered by fresh
+        random numbers each time. Under masks each site remembers what it opened, instead.
+        """
+        if not self.server.form:
+            return question
+        head, _ = wire.unpack(question, "a question")
+        round, folder = self.turn.round, self.sites.folder / ASKED
+        about = f"{self.turn.exchange}/{head['slot']}/{head['kind']}/{name}"
+        path = folder / f"{round}-{client_memories.slug(about)}"
+        for old in folder.glob("*"):
+            if not old.name.startswith(f"{round}-"):
+                old.unlink()
+        if not path.is_file():
+            write_atomically(path, question)
+        return path.read_bytes()
 
     def to_checkpoint(self) -> Memories:
         """Return what a blind server carries; of the sites nothing."""

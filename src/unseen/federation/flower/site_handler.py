@@ -12,18 +12,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from unseen.core import Exchange, Inbox, Model, Reply
 from unseen.core.atomic import write_atomically
+from unseen.core.exchange import Local
+from unseen.core.parts import innermost, rewrapped
 from unseen.core.replies import NOT_FINITE, finite
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
 from unseen.engine.messages import Parcel, Value, from_reply, named, to_inbox
-from unseen.errors import UnseenError
+from unseen.errors import BadReply, TooFewRows, UnseenError
+from unseen.exact.newton import Derivatives
 from unseen.federation.flower import gate, once, site_model, terms
 from unseen.federation.flower.admitted import Admitted
+from unseen.federation.flower.script import before
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_question import HELLO, Question
 from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
@@ -40,6 +45,10 @@ from unseen.study.prepare import prepare, statistics
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
 
 LOG = logging.getLogger("flwr")
+#: Beyond this no number of a model is: the outputs of one would be of single rows.
+LARGEST = 1e6
+#: By how much machines may differ in a model's first numbers.
+ROUNDING = 1e-4
 
 
 def hello(asked: Admitted) -> dict[str, Value]:
@@ -84,11 +93,15 @@ def exchange(asked: Admitted) -> dict[str, Value]:
     if asked.side is None:
         inbox = asked.exchange.incoming(inbox, len(model.vector))
     check_inbox(inbox, model)
+    check_first(asked, inbox)
     memories = client_memories.load(asked.folder)
     received = inbox if asked.side is None else receive(asked, asked.side, inbox)
     client, least = asked.prepared.everyone[name], asked.site.policy.least.examples
     backend = InProcess(model, {name: client}, memories)
-    (reply,) = backend.map(sparing(asked.exchange, least), received, [name], asked.turn)
+    try:
+        (reply,) = backend.map(sparing(asked.exchange, least), received, [name], asked.turn)
+    except TooFewRows as error:
+        raise Refused(str(error), "least.examples") from None
     client_memories.save(asked.folder, memories)
     asked.rows = wire.digest_of(reply.rows).hex()
     codes = {} if asked.exchange.slots else client.split("validation").meta
@@ -97,10 +110,34 @@ def exchange(asked: Admitted) -> dict[str, Value]:
 
 
 def sparing(exchange: Exchange, least: int) -> Exchange:
-    """Return the exchange; one that evaluates gives no share of fewer rows of a class."""
-    if not isinstance(exchange.local, Evaluate):
+    """Return the exchange, whose local part answers with no sum that fewer rows make.
+
+    One that evaluates gives no share of fewer rows of a class; one that sends derivatives gives
+    none to which fewer rows contribute.
+    """
+    if not isinstance(innermost(exchange.local), Evaluate | Derivatives):
         return exchange
-    return replace(exchange, local=replace(exchange.local, least=least))
+
+    def spared(part: Local) -> Local:
+        if isinstance(part, Evaluate | Derivatives):
+            return replace(part, least=least)
+        return part
+
+    return replace(exchange, local=rewrapped(exchange.local, spared))
+
+
+def check_first(asked: Admitted, inbox: Inbox) -> None:
+    """Refuse before anything was trained another model than the study begins with.
+
+    Where the study has a file of initial weights, the site has none to compare with.
+    """
+    study, received = asked.study, inbox.get("model")
+    if received is None or (study.weights is not None and not study.keeps_weights):
+        return
+    if before(asked.runtime, asked.position) is None:
+        own = asked.runtime.start().inbox["model"]
+        if not torch.allclose(received, own, rtol=ROUNDING, atol=ROUNDING):
+            raise Refused("the model is not the one that the study begins with.", "study")
 
 
 def check_inbox(inbox: Inbox, model: Model) -> None:
@@ -114,6 +151,8 @@ def check_inbox(inbox: Inbox, model: Model) -> None:
             raise Refused(f"{name!r} came as {what} {list(own.shape)}.")
         if not finite(entry):
             raise Refused(f"{name!r} came with {NOT_FINITE}.")
+        if entry.numel() and float(entry.abs().max()) > LARGEST:
+            raise Refused(f"{name!r} came with numbers beyond {LARGEST:g}.", "model")
 
 
 def receive(asked: Admitted, side: kinds.Site, inbox: Inbox) -> Inbox:
@@ -123,7 +162,10 @@ def receive(asked: Admitted, side: kinds.Site, inbox: Inbox) -> Inbox:
     elif asked.side_file.exists():  # what it knows of the sums that come now
         side.load(asked.side_file.read_bytes())
     turn = replace(asked.turn, client=asked.site.name)
-    entries = side.receive(inbox, named(asked.parcel, terms.CARGO, bytes), turn)
+    try:
+        entries = side.receive(inbox, named(asked.parcel, terms.CARGO, bytes), turn)
+    except BadReply as error:  # it speaks of labels of exchanges alone
+        raise Refused(str(error), "state") from None
     return {name: entry.to(asked.model.device) for name, entry in entries.items()}
 
 

@@ -40,8 +40,14 @@ class Site(kinds.Site):
 
     Note:
         It answers each kind of question once per slot and exchange, and only about the exchange
-        that it last sealed a reply for.
+        that it last sealed a reply for. Who takes part, the scheme's levels and its own row's scale
+        it knows itself, and its own square it compares in every block.
+
+    Attributes:
+        company: Who takes part in the exchange, where that is known; others are refused.
     """
+
+    company: tuple[str, ...] = ()
 
     def __init__(
         self, method: Method, name: str, files: Mapping[str, bytes], kind: CKKS, job: str = ""
@@ -52,7 +58,7 @@ class Site(kinds.Site):
         self.exchanges = {exchange.name: exchange for exchange in method.exchanges}
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
-        return {"asked": [], "sizes": {}, "norms": {}, "weights": {}, "energy": {}}
+        return {"asked": [], "sizes": {}, "rows": {}, "sealed": {}, "weights": {}, "energy": {}}
 
     def message(self, row: Tensor, head: dict[str, Any], exchange: Exchange, turn: Turn) -> bytes:
         """Return the row, encrypted; with a sketch of it, where inner products are of sketches."""
@@ -64,8 +70,13 @@ class Site(kinds.Site):
             stream = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{slot}"
             multiplied = sketch = arithmetic.sketched(row, self.kind.width, keyed(stream))
         self.pending["sizes"][slot] = len(row)
-        self.pending["norms"][slot] = float(multiplied.square().sum())
-        return arithmetic.encrypt(self.keys, row, head, 2 if layers else 1, sketch)
+        content = arithmetic.encrypt(self.keys, row, head, 2 if layers else 1, sketch)
+        if products:
+            sealed, _ = wire.unpack(content, "the own row")
+            exponent = sealed["exponent" if sketch is None else "sketch exponent"]
+            self.pending["rows"][slot] = multiplied.clone()
+            self.pending["sealed"][slot] = {"levels": sealed["levels"], "exponent": exponent}
+        return content
 
     def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:
         """Return the weights for inner products, or a decrypted sum, rounded.
@@ -90,6 +101,7 @@ class Site(kinds.Site):
         rule = self.exchanges[header["exchange"]].slots[slot].combine
         if rule is None or rule.sees != "products":
             raise BadReply(f"the rule of {slot!r} does not use inner products.")
+        self._check_script(header, rule.blocks != "whole")
         gram = arithmetic.inner_products(self.keys, header, parts)
         size, exponents = header["size"], header["exponents"]
         spread = arithmetic.DECIDED * arithmetic.uncertainty(gram, exponents, size, layers)
@@ -116,16 +128,34 @@ class Site(kinds.Site):
         result = {"weights": steps.tolist(), "state": wire.digest(after), "undecided": undecided}
         return wire.pack({"kind": "weights", "slot": slot, **self.label, **result})
 
+    def _check_script(self, header: Mapping[str, Any], by_blocks: bool) -> None:
+        """Refuse products of others, or in another form, than the exchange has."""
+        slot, names = header["slot"], list(header["names"])
+        own, blocks = self.pending["sealed"][slot], header["blocks"]
+        if self.name not in names or len(set(names)) != len(names) or len(names) < 2:
+            raise BadReply("inner products are of several sites' rows, this one's among them.")
+        if self.company and (others := sorted(set(names) - set(self.company))):
+            raise BadReply(f"{', '.join(others)} take no part in this exchange.")
+        expected = {
+            "size": self.pending["sizes"][slot], "levels": own["levels"],
+            "count": len(blocks) if by_blocks else 1,
+            "width": 0 if by_blocks else self.kind.width,
+        }  # fmt: skip
+        wire.expect(header, QUESTION, **expected)
+        if by_blocks == (blocks is None) or len(header["exponents"]) != len(names):
+            raise BadReply("the blocks of the products are not those of the rule.")
+        if header["exponents"][names.index(self.name)] != own["exponent"]:
+            raise BadReply("the own row came back at another scale.")
+
     def _own(self, header: Mapping[str, Any], gram: Floats, spread: Floats) -> None:
-        """Check this site's own square: a wrong one is overflow, lost precision or a lie."""
-        if self.name not in header["names"] or not header["covers"]:
-            return
-        i = header["names"].index(self.name)
-        returned, right = float(gram[:, i, i].sum()), self.pending["norms"][header["slot"]]
-        # Four times the spread: an honest server must not be accused by the tail of the noise.
-        if abs(returned - right) > 1e-6 * right + 4 * float(spread[:, i, i].sum()):
-            what = "the square of the own update came back as another number"  # not as which
-            raise BadReply(f"{what}: {WRONG} multiplied something else. Nothing was answered.")
+        """Check this site's own squares: a wrong one is overflow, lost precision or a lie."""
+        i, row = header["names"].index(self.name), self.pending["rows"][header["slot"]]
+        for b, (begin, end) in enumerate(header["blocks"] or [[0, len(row)]]):
+            returned, right = float(gram[b, i, i]), float(row[begin:end].square().sum())
+            # Four times the spread: an honest server must not be accused by the tail of the noise.
+            if abs(returned - right) > 1e-6 * right + 4 * float(spread[b, i, i]):
+                what = "the square of the own update came back as another number"  # not as which
+                raise BadReply(f"{what}: {WRONG} multiplied something else. Nothing was answered.")
 
     def open(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
         """Return the sum for a server that is not blind, rounded."""
@@ -197,7 +227,6 @@ class EncryptedRows(SealedRows["Server"]):
         header = {
             "kind": "weigh", **self._label(), "names": names, "blocks": runs,
             "count": 1 if runs is None else len(runs), "width": width, "size": P,
-            "covers": runs is None or sum(b - a for a, b in runs) == P,
             "exponents": [row.header[key] for row in self.sealed],
             "table": wire.encode(dict(table)), "state": wire.encode(state),
             "generator": wire.randomness(generator),
