@@ -233,8 +233,9 @@ def _answered(
     question, asked = None, None
     try:
         question = Question.read(parcel)
+        request = gate.approved(question, site)
         with reproducible(question.agreed.threads, question.agreed.device):
-            asked = gate.admit(question, site)
+            asked = gate.admit(question, site, request)
             lines = ledger.lines() if asked.kind != HELLO else []
             if lines and (answer := once.before(asked, lines)) is not None:
                 return answer

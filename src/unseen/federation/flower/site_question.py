@@ -101,8 +101,15 @@ class Question:
             raise Refused(f"{what}: {where}." if where else f"{what}.") from None
         if (kind == HELLO) != (agreement is None) or (kind == HELLO) != (position is None):
             raise Refused(f"a message of the kind {kind!r} has no such head.")
-        study = StudySpec(**head.study)
-        return cls(kind, str(parcel["about"]), head, study, parcel, agreement, position)
+        if kind == HELLO and parcel["about"] != HELLO:
+            raise Refused("a hello is about nothing else.")
+        try:
+            study = StudySpec(**head.study)
+            question = cls(kind, str(parcel["about"]), head, study, parcel, agreement, position)
+            _ = question.proposal.digest, question.payload  # of numbers that JSON can hold
+        except (TypeError, ValueError) as error:  # it speaks of the study alone
+            raise Refused(f"the study cannot be read: {error}", "study") from None
+        return question
 
     @cached_property
     def proposal(self) -> Proposal:
