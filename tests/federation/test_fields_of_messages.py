@@ -105,6 +105,8 @@ def changed(parcel: Parcel, another: Parcel) -> Iterator[tuple[str, str, Parcel]
     head = json.loads(parcel["head"])
     for path, value in leaves(head):
         for how, other in words(value):
+            if other == value and type(other) is type(value):
+                continue
             yield f"head/{'/'.join(map(str, path))}", how, {
                 **parcel, "head": json.dumps(put(head, path, other))
             }  # fmt: skip

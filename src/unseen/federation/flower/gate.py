@@ -95,8 +95,8 @@ def _check_rules(site: Site, study: StudySpec) -> None:
     """Refuse a study that breaks a rule of the site, or names what nothing is called."""
     try:
         breach = next(study_rules.breaches(site.policy, study), None)
-    except UnseenError as error:  # it speaks of the study alone
-        raise Refused(str(error), "study") from None
+    except (ValueError, TypeError, KeyError) as error:  # it speaks of the study alone
+        raise Refused(f"the study cannot work: {error}", "study") from None
     if breach is not None:
         raise Refused(f"{breach.why}.", breach.rule)
 

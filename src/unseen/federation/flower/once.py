@@ -151,7 +151,7 @@ def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
         return
     place, folder = place_of(asked), asked.folder / ANSWERS
     for path in folder.glob("*"):
-        if not path.name.startswith(f"{place.round}-"):
+        if not path.name.startswith((f"{place.round}-", f"{FIRST}-")):
             path.unlink()
     tensors = {n: v.detach().cpu().clone() for n, v in answer.items() if isinstance(v, Tensor)}
     content = {n: wire.to_tensor(v) for n, v in answer.items() if isinstance(v, bytes)}

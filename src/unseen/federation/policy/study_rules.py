@@ -132,7 +132,9 @@ def sight_of(method: Method) -> str:
 
 
 def _channel(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
-    if CHANNELS.index(study.privacy.kind) < CHANNELS.index(policy.least.channel):
+    if study.privacy.kind not in CHANNELS:
+        yield f"{study.privacy.kind!r} is no channel; there are {', '.join(CHANNELS)}"
+    elif CHANNELS.index(study.privacy.kind) < CHANNELS.index(policy.least.channel):
         least = f"{policy.least.channel} is the least"
         yield f"the channel is {study.privacy.kind}, in which the server reads more; {least}"
 
