@@ -139,7 +139,7 @@ def test_the_first_model_is_the_study_s_own(
     approvals.approve(*approvals.every())
     chosen = at(train, {"agreement": agreement}) | {"inbox/model": train["inbox/model"] + 1}
     assert run.ask("0", chosen)["rule"] == "study"
-    huge = at(train, {"agreement": agreement}) | {"inbox/model": train["inbox/model"] + 1e7}
+    huge = at(train, {"agreement": agreement}) | {"inbox/model": train["inbox/model"] + 1e30}
     assert run.ask("0", huge)["rule"] == "model"
 
 

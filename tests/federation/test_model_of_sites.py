@@ -25,6 +25,7 @@ from unseen.federation.flower.site_handler import handle
 from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.model_study import model_study
 from unseen.federation.policy import ledger_check
+from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.serving import directory
 from unseen.serving.export import export
@@ -62,6 +63,7 @@ def study(
     folder: Path, method: str = "ppdg", privacy: str = "", more: str = "", training: str = ""
 ) -> Path:
     file = folder / "study.toml"
+    method = "fedavg" if "blind" in privacy and method == "ppdg" else method
     values = {"method": method, "privacy": privacy, "more": more, "training": training}
     file.write_text(STUDY.format(**values))
     lines = ["site,v,w,x,y,died"]
@@ -217,7 +219,13 @@ def test_a_site_refuses_another_model_than_its_study_is_of(tmp_path: Path) -> No
     model_run.train(str(file), str(out), place, list(SITES))
     asked = next(q for _, q in place.sent if q["kind"] == "keep")
     spec = json.loads(str(asked["spec"])) | {"model": "os:system"}
-    answer = handle({**asked, "spec": json.dumps(spec)}, Site.read(tmp_path / "kits" / "a"))
+    site = Site.read(tmp_path / "kits" / "a")
+    other = {**asked, "spec": json.dumps(spec)}
+    assert handle(other, site)["rule"] == "once"
+    approvals, head = Approvals(site.account), json.loads(asked["head"])
+    approvals.approve(*approvals.every())
+    head["agreement"]["run"] = "another"
+    answer = handle({**other, "head": json.dumps(head)}, site)
     assert "the model's model does not match" in str(answer["refused"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from dataclasses import replace
 from datetime import datetime
@@ -270,6 +271,8 @@ def test_nothing_leaves_that_the_ledger_does_not_know(
         raise OSError(28, "No space left on device")
 
     def ask() -> None:
+        shutil.rmtree(site.state)  # else what left before leaves again
+        site.state.mkdir()
         for kind in ("hello", "statistics", "exchange"):
             answer = handle(questions[kind], site)
             assert answer["failed"] == gate.UNACCOUNTED

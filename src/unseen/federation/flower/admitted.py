@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 
 from unseen.core import Exchange, Model, Turn
-from unseen.core.parts import innermost
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Info
@@ -26,16 +25,17 @@ from unseen.federation.flower.script import (
     tasks_by_plan,
 )
 from unseen.federation.flower.site import Site, load
-from unseen.federation.flower.site_question import EXCHANGE, SUMS, Question
+from unseen.federation.flower.site_question import EXCHANGE, SUMS, Question, match
 from unseen.federation.flower.terms import Refused, Terms
+from unseen.federation.flower.trained_counts import trained_counts
 from unseen.federation.policy.proposals import SHORT, Proposal
 from unseen.federation.policy.study_rules import columns_of
-from unseen.local.train import Train, reads_validation
+from unseen.local.train import reads_validation
 from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
 from unseen.models.weight_files import Source
 from unseen.privacy import blind, channel, ckks, kinds
-from unseen.privacy.dp import NoisedRows, mechanism, steps_of
+from unseen.privacy.dp import NoisedRows, mechanism
 from unseen.privacy.masks import masked_site, shares
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
@@ -46,7 +46,6 @@ from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, initial_weights
 from unseen.study.spaces import as_tried
-from unseen.version import __version__
 
 #: Files of a kit that a channel's side needs.
 FILES = (kinds.SECRET, kinds.PRIVATE, kinds.PUBLICS)
@@ -179,7 +178,13 @@ class Admitted:
     @cached_property
     def counts(self) -> tuple[int, int | None, int]:
         """Training examples, steps of a reply, and examples behind it."""
-        return counts_of(self)
+        client = self.prepared.everyone[self.site.name]
+        train = len(client.train) if client.train is not None else 0
+        if self.kind == "statistics":
+            return train, None, train
+        if self.kind in (terms.MEASURE, terms.KEEP) or not self.exchange.slots:
+            return train, None, len(client.split("validation"))
+        return trained_counts(client, self.exchange.local, self.reads_validation)
 
     @cached_property
     def whole_task(self) -> Task:
@@ -339,31 +344,3 @@ class Admitted:
     def side_file(self) -> Path:
         """Where the channel's side is kept until the next exchange begins."""
         return self.folder / client_memories.KEPT / "channel"
-
-
-def match(what: str, server: object, site: object, rule: str = "study") -> None:
-    """Refuse a message that says something else than the site finds."""
-    if server != site:
-        values = f"the server says {server!r}, the site {site!r} (unseen {__version__})"
-        raise Refused(f"{what} does not match: {values}.", rule)
-
-
-def counts_of(asked: Admitted) -> tuple[int, int | None, int]:
-    """Return the training examples here, the steps of a reply, and the examples that it is of.
-
-    Returns:
-        None instead of steps where the local part takes none.
-    """
-    client = asked.prepared.everyone[asked.site.name]
-    train = len(client.train) if client.train is not None else 0
-    if asked.kind == "statistics":
-        return train, None, train
-    if asked.kind in (terms.MEASURE, terms.KEEP) or not asked.exchange.slots:
-        return train, None, len(client.split("validation"))
-    local, behind = innermost(asked.exchange.local), train
-    if asked.reads_validation:
-        behind = min(train, len(client.split("validation")))
-    if not isinstance(local, Train):
-        return train, None, behind
-    steps = steps_of(train, local.training) if train else 0
-    return train, steps, min(behind, steps * local.training.batch_size)

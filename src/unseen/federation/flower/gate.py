@@ -19,10 +19,10 @@ from unseen.datasets.dataset import DataSet
 from unseen.engine.messages import ROW, Value
 from unseen.errors import UnseenError
 from unseen.federation.flower import once, terms
-from unseen.federation.flower.admitted import Admitted, match
+from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.script import fingerprint
 from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_question import EXCHANGE, HELLO, SUMS, Question
+from unseen.federation.flower.site_question import EXCHANGE, HELLO, SUMS, Question, match
 from unseen.federation.flower.terms import FAILED, REFUSED, Refused
 from unseen.federation.kits.signatures import check_study
 from unseen.federation.policy import site_ledger, spending, study_rules
@@ -30,6 +30,7 @@ from unseen.federation.policy.approvals import Approvals, Request, unapproved
 from unseen.federation.policy.proposals import SHORT
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.privacy import channelled, kinds, wire
+from unseen.spec.study import StudySpec
 
 LOG = logging.getLogger("flwr")
 #: Rule -> what of a question breaks it, by kind of question.
@@ -41,15 +42,15 @@ UNACCOUNTED = "its ledger cannot be written, so nothing leaves; its log says why
 MANY = "refused more questions today than its ledger has room for."
 
 
-def admit(question: Question, site: Site) -> Admitted:
-    """Return a question that no rule of the site forbids, ready to be answered.
+def approved(question: Question, site: Site) -> Request:
+    """Return the request of a question's study, which is signed, allowed and approved.
 
     Args:
         question: The question; nothing was computed for it yet.
         site: The site.
 
     Raises:
-        Refused: With the rule's name. The words are about study and question, not about the data.
+        Refused: With the rule's name.
     """
     proposal = question.proposal
     if site.policy.signed:
@@ -57,26 +58,47 @@ def admit(question: Question, site: Site) -> Admitted:
             check_study(site.kit or Path(), proposal.signature, proposal.digest, site.federation)
         except UnseenError as error:
             raise Refused(error.what, "signed", error.remedy) from None
-    approvals = Approvals(site.account)
     try:
-        request = approvals.ask(proposal)
+        request = Approvals(site.account).ask(proposal)
     except UnseenError as error:  # it speaks of the study alone
         raise Refused(str(error), "study") from None
-    for breach in study_rules.breaches(site.policy, question.agreed):
-        raise Refused(f"{breach.why}.", breach.rule)
+    _check_rules(site, question.agreed)
     if why := unapproved(request, site.policy, question.run):
         name = f"study {question.agreed.name!r}, {proposal.digest[:SHORT]},"
         raise Refused(f"{name} {why} site {site.name!r}.", "approval")
+    return request
+
+
+def admit(question: Question, site: Site, request: Request) -> Admitted:
+    """Return a question that no rule of the site forbids, ready to be answered.
+
+    Args:
+        question: The question; nothing was computed for it yet.
+        site: The site.
+        request: The question's study, as `approved` returned it.
+
+    Raises:
+        Refused: With the rule's name. The words are about study and question, not about the data.
+    """
     asked = Admitted(site, question)
     if asked.study is not asked.agreed:
-        for breach in study_rules.breaches(site.policy, asked.study):
-            raise Refused(f"{breach.why}.", breach.rule)
+        _check_rules(site, asked.study)
     if question.agreement is not None:
-        _begin(asked, approvals, request)
+        _begin(asked, Approvals(site.account), request)
     for rule, check in RULES[asked.kind].items():
         for why in check(asked):
             raise Refused(f"{why}.", rule)
     return asked
+
+
+def _check_rules(site: Site, study: StudySpec) -> None:
+    """Refuse a study that breaks a rule of the site, or names what nothing is called."""
+    try:
+        breach = next(study_rules.breaches(site.policy, study), None)
+    except (ValueError, TypeError, KeyError) as error:  # it speaks of the study alone
+        raise Refused(f"the study cannot work: {error}", "study") from None
+    if breach is not None:
+        raise Refused(f"{breach.why}.", breach.rule)
 
 
 def _begin(asked: Admitted, approvals: Approvals, request: Request) -> None:
@@ -86,12 +108,12 @@ def _begin(asked: Admitted, approvals: Approvals, request: Request) -> None:
         raise Refused(f"this site is no {agreement.members.get(site.name)!r} of the run.", "role")
     now = {"run": agreement.run, "agreement": fingerprint(agreement)}
     now["data"] = site.digest(asked.own)
-    if request.begun.get("run") != agreement.run:
+    if request.run_begun.get("run") != agreement.run:
         approvals.begin(request, now)
         return
-    if request.begun["agreement"] != now["agreement"]:
+    if request.run_begun["agreement"] != now["agreement"]:
         raise Refused("the run's sites agreed on something else before.", "once")
-    match("the digest of the site's data", request.begun["data"], now["data"])
+    match("the digest of the site's data", request.run_begun["data"], now["data"])
 
 
 def let_out(
@@ -166,16 +188,16 @@ def forms(
         apart["answer"] = (slot.format(head.get("slot", "")), form)
     if asked.kind == HELLO:
         return apart, {}
-    said = once.said_of(asked)
+    statement = once.said_of(asked)
     if asked.kind not in (EXCHANGE, terms.ASK) or not asked.exchange.slots:
-        return apart, said
+        return apart, statement
     releases = spending.releases_of(asked.exchange, asked.counts[0], asked.turn, asked.fewest)
     if releases:
         apart = {name: (slot, _noised(form)) for name, (slot, form) in apart.items()}
     if asked.kind == terms.ASK:
-        return apart, said
+        return apart, statement
     noised = {"releases": releases, "rows": asked.rows} if releases else {}
-    return apart, {"trained": True, **noised, **said}
+    return apart, {"trained": True, **noised, **statement}
 
 
 def _noised(form: str) -> str:

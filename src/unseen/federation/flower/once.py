@@ -116,7 +116,7 @@ def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
     if same and masked:
         return None  # the same rows, sealed again
     if same:
-        return _kept(asked, here)
+        return _stored_answer(asked, here)
     if last is not None and not here.part and here < last:
         raise Refused("this job is past that position: positions only go forward.", RULE)
     return None
@@ -132,14 +132,14 @@ def _place(line: Mapping[str, Any]) -> Place:
     return Place(int(round), int(order), part)
 
 
-def _kept(asked: Admitted, place: Place) -> dict[str, Value] | None:
+def _stored_answer(asked: Admitted, place: Place) -> dict[str, Value] | None:
     """Return an answer from the disk. One that was lost is made again, but for decrypted ones."""
     path = asked.folder / ANSWERS / _name(place)
     if path.is_file():
         content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True)
         plain: dict[str, Value] = json.loads(wire.from_tensor(content["plain"]))
-        kept = {name: wire.from_tensor(value) for name, value in content["bytes"].items()}
-        return {**plain, **content["tensors"], **kept}
+        arrays = {name: wire.from_tensor(value) for name, value in content["bytes"].items()}
+        return {**plain, **content["tensors"], **arrays}
     if asked.kind == terms.ASK:
         raise Refused("this question was answered before, and the answer is not here.", RULE)
     return None
@@ -151,7 +151,7 @@ def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
         return
     place, folder = place_of(asked), asked.folder / ANSWERS
     for path in folder.glob("*"):
-        if not path.name.startswith(f"{place.round}-"):
+        if not path.name.startswith((f"{place.round}-", f"{FIRST}-")):
             path.unlink()
     tensors = {n: v.detach().cpu().clone() for n, v in answer.items() if isinstance(v, Tensor)}
     content = {n: wire.to_tensor(v) for n, v in answer.items() if isinstance(v, bytes)}

@@ -109,20 +109,20 @@ def tasks_by_plan(study: StudySpec, members: Mapping[str, str]) -> dict[tuple[st
         members: Site -> its role.
     """
     own = tasks_of(study, members)
-    found = {("", task.name): task for task in own}
+    tasks = {("", task.name): task for task in own}
     if study.tune is not None:
-        found |= {(t.name, inner.name): inner for t in own for inner in study.tune.tasks(t)}
+        tasks |= {(t.name, inner.name): inner for t in own for inner in study.tune.tasks(t)}
     if isinstance(study.holdout, Groups):
         groups = {task.name: task.targets for task in own}
         try:
             check_pairs(groups)
         except UnseenError:
-            return found
+            return tasks
         for (first, second), plan, _ in pairs(groups, Path()):
             changes = {"holdout": Fixed(**plan), "targets": None}
             (task,) = tasks_of(study.model_copy(update=changes), members)
-            found[f"{first}, {second}", task.name] = task
-    return found
+            tasks[f"{first}, {second}", task.name] = task
+    return tasks
 
 
 def role_in(task: Task, name: str) -> str:

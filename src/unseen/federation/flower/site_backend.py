@@ -88,7 +88,7 @@ class Sites(Backend):
 
     def replies(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn, more: Parcel,
-        opened: Callable[[str, Mapping[str, Value]], Reply], shown: Inbox | None = None,
+        opened: Callable[[str, Mapping[str, Value]], Reply], visible: Inbox | None = None,
     ) -> list[Reply]:  # fmt: skip
         """Send the inbox to each client and return their replies.
 
@@ -99,13 +99,13 @@ class Sites(Backend):
             turn: Which exchange of which round it is.
             more: What else is sent; it overrides inbox entries of the same name.
             opened: (site, its answer) -> the reply in it.
-            shown: What replies must fit, where some of it does not travel in the clear.
+            visible: What replies must fit, where some of it does not travel in the clear.
         """
         # What comes through a channel is about all of it.
         entries = inbox if self.sealed else exchange.outgoing(inbox)
         parcel = {**messages.from_inbox(entries), **more}
-        shown = inbox if shown is None else shown
-        shapes, totals = row_shapes(exchange, shown), exchange.local
+        visible = inbox if visible is None else visible
+        shapes, totals = row_shapes(exchange, visible), exchange.local
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
         replies: dict[str, Reply] = {}
@@ -123,7 +123,7 @@ class Sites(Backend):
         # Sites that answered go on from what it made of their answers, and of nobody else's.
         before = self.answered(turn)
         parcels = {name: parcel for name in clients if not before or name in before}
-        questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, shown))
+        questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, visible))
         faults = {name: q.fault for name, q in questions.items() if q.answer is None}
         faults |= dict.fromkeys(set(clients) - set(parcels), AWAY)
         if minimum and not exchange.slots and len(faults) == len(questions):

@@ -45,8 +45,8 @@ from unseen.study.prepare import prepare, statistics
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
 
 LOG = logging.getLogger("flwr")
-#: Beyond this no number of a model is: the outputs of one would be of single rows.
-LARGEST = 1e6
+#: Beyond this no number of a model is: its square could not be held.
+LARGEST = 1e20
 #: By how much machines may differ in a model's first numbers.
 ROUNDING = 1e-4
 
@@ -233,8 +233,9 @@ def _answered(
     question, asked = None, None
     try:
         question = Question.read(parcel)
+        request = gate.approved(question, site)
         with reproducible(question.agreed.threads, question.agreed.device):
-            asked = gate.admit(question, site)
+            asked = gate.admit(question, site, request)
             lines = ledger.lines() if asked.kind != HELLO else []
             if lines and (answer := once.before(asked, lines)) is not None:
                 return answer

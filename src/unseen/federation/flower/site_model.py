@@ -18,8 +18,9 @@ from unseen.engine import client_memories
 from unseen.engine.messages import Value, named, to_inbox
 from unseen.exact.thresholds import class_counts
 from unseen.federation.flower import terms
-from unseen.federation.flower.admitted import Admitted, match
+from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.answers import COUNTS, RESULTS
+from unseen.federation.flower.site_question import match
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.proposals import APART, SHORT, digest_of
 from unseen.federation.policy.small_groups import merged

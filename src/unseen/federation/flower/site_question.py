@@ -18,6 +18,7 @@ from unseen.federation.flower.terms import PROTOCOL, Refused
 from unseen.federation.policy.proposals import Proposal
 from unseen.federation.policy.site_ledger import digest_of_parcel
 from unseen.spec.study import StudySpec
+from unseen.version import __version__
 
 HELLO, SUMS, EXCHANGE = "hello", "statistics", "exchange"
 #: What every message has, and beside it what one of each kind may have: names of values, and
@@ -101,8 +102,15 @@ class Question:
             raise Refused(f"{what}: {where}." if where else f"{what}.") from None
         if (kind == HELLO) != (agreement is None) or (kind == HELLO) != (position is None):
             raise Refused(f"a message of the kind {kind!r} has no such head.")
-        study = StudySpec(**head.study)
-        return cls(kind, str(parcel["about"]), head, study, parcel, agreement, position)
+        if kind == HELLO and parcel["about"] != HELLO:
+            raise Refused("a hello is about nothing else.")
+        try:
+            study = StudySpec(**head.study)
+            question = cls(kind, str(parcel["about"]), head, study, parcel, agreement, position)
+            _ = question.proposal.digest, question.payload  # of numbers that JSON can hold
+        except (TypeError, ValueError) as error:  # it speaks of the study alone
+            raise Refused(f"the study cannot be read: {error}", "study") from None
+        return question
 
     @cached_property
     def proposal(self) -> Proposal:
@@ -134,3 +142,10 @@ def _check_fields(kind: str, parcel: Parcel) -> None:
         sort = fields.get(prefix)
         if sort is None or not isinstance(value, sort):
             raise Refused(f"a message of the kind {kind!r} has no field {name[:60]!r} like this.")
+
+
+def match(what: str, server: object, site: object, rule: str = "study") -> None:
+    """Refuse a message that says something else than the site finds."""
+    if server != site:
+        values = f"the server says {server!r}, the site {site!r} (unseen {__version__})"
+        raise Refused(f"{what} does not match: {values}.", rule)

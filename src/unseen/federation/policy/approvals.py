@@ -34,8 +34,8 @@ class Request:
         since: When it was first asked for.
         approval: When, and by which account, it was approved; empty while it waits.
         signature: The coordinator's signature.
-        begun: The run that began, with what its sites agreed on and the digest of the data here;
-            empty before one did. An approval is for one run.
+        run_begun: The run that began, with what its sites agreed on and the digest of the data
+            here; empty before one did. An approval is for one run.
     """
 
     digest: str
@@ -43,7 +43,7 @@ class Request:
     since: str = ""
     approval: Mapping[str, str] = field(default_factory=dict)
     signature: Mapping[str, Any] = field(default_factory=dict)
-    begun: Mapping[str, str] = field(default_factory=dict)
+    run_begun: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def proposal(self) -> Proposal:
@@ -72,8 +72,8 @@ def unapproved(request: Request, policy: SitePolicy, run: str) -> str:
     since = approved if waits else max(approved, str(request.signature.get("time", "")))
     if since and datetime.fromisoformat(since) + timedelta(policy.most.days) < datetime.now(UTC):
         return f"was approved more than {policy.most.days} days ago; it waits for the approval of"
-    before, signed = request.begun.get("run", run), str(request.signature.get("time", ""))
-    if run != before and (waits or signed <= request.begun["signed"]):
+    before, signed = request.run_begun.get("run", run), str(request.signature.get("time", ""))
+    if run != before and (waits or signed <= request.run_begun["signed"]):
         again = f"began as run {before[:SHORT]}, and an approval is for one"
         return f"{again}: another waits for the approval of"
     return ""
@@ -147,12 +147,12 @@ class Approvals:
     def approve(self, request: Request) -> Request:
         """Let one run of a study begin, in the name of this account."""
         approval = {"time": now(), "by": account()}
-        return self._keep(replace(request, approval=approval, begun={}))
+        return self._keep(replace(request, approval=approval, run_begun={}))
 
     def begin(self, request: Request, run: Mapping[str, str]) -> Request:
         """Note the one run that an approval is for."""
         signed = str(request.signature.get("time", ""))
-        return self._keep(replace(request, begun={**run, "signed": signed}))
+        return self._keep(replace(request, run_begun={**run, "signed": signed}))
 
     def withdraw(self, request: Request) -> Request:
         """Let a study wait again."""
