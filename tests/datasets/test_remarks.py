@@ -53,7 +53,8 @@ def test_many_rare_values_are_remarked_upon(tmp_path: Path) -> None:
     assert notes(tmp_path, ", categorical=['first_name']") == (note,)
     for levels, rows in ((50, 3), (60, 5)):
         write(tmp_path, "first_name", names(levels, rows))
-        assert not notes(tmp_path) and not remark(tmp_path, "first_name")
+        assert not any("each value becomes" in note for note in notes(tmp_path))
+        assert not remark(tmp_path, "first_name")
 
 
 @pytest.mark.parametrize(
