@@ -110,7 +110,7 @@ def test_a_column_called_by_the_usual_word_is_guessed_first(
     for label in ("class", "Outcome", "died"):
         head = f"marital-status,home-country,age,country,{label}"
         (tmp_path / "t.csv").write_text("\n".join([head, *rows]) + "\n")
-        assert f"domain='country', label='{label}'" in unseen("data", "check", "t.csv").out
+        assert f"site='country', label='{label}'" in unseen("data", "check", "t.csv").out
     (tmp_path / "t.csv").write_text("\n".join(["marital-status,b,c,d,e", *rows]) + "\n")
     out = unseen("data", "check", "t.csv").out
     assert "write the column of the sites in place of SITE; 'marital-status' is a guess" in out
