@@ -63,7 +63,8 @@ def check(
     from unseen.expression import parse
 
     folder = data_dir or os.environ.get("UNSEEN_DATA")
-    if label is not None or (of_images(name) and _is_path(name)):
+    images = _is_path(name) and of_images(name) and any(Path(name).glob("*/*/*"))
+    if label is not None or images:
         from unseen.cli.own_data import check_own
 
         report, command = check_own(name, settings or [], site, label, event, task)

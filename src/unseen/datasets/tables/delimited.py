@@ -141,9 +141,12 @@ def load(
     notes += repeats.values()
     texts = dict.fromkeys(text, Hashed(text_features, text_pairs))
     schema, x = _features(sheet, columns, categorical, owners, texts)
+    unremarked = list[str]()
     if identifiers == "refuse":
         rest = [name for name in schema.categories if name not in repeats]
-        notes += of_categories(sheet, rest).values()
+        remarks = of_categories(sheet, rest)
+        notes += remarks.values()
+        unremarked = [name for name in rest if name not in remarks]
     if whole and classes is not None and len(classes) < 2:
         raise UnseenError(
             f"all {len(y):,} rows of {sheet.name} have the label {classes[0]!r}: there is nothing "
@@ -156,7 +159,8 @@ def load(
     for name, (levels, _) in meta.items():
         notes += twins(levels, f"category of {name!r}")
     notes += twins(unit_names, "unit")
-    for name, levels in schema.categories.items() if whole else ():
+    for name in unremarked if whole else ():
+        levels = schema.categories[name]
         codes_of_rows = x[:, schema.columns.index(name)].nan_to_num(-1)
         notes += levels_apart(name, levels, codes_of_rows, owners, names)
     notes += giveaways(schema, x, y, classes) if whole else []

@@ -92,7 +92,10 @@ class Schema:
         codes = {j: len(names) for j, names in self.categorical}
         for j, name in enumerate(self.columns):
             present = x[:, j][~x[:, j].isnan()]
-            sound, kind = present.abs() <= LARGEST, f"a finite number of at most {LARGEST:g}"
+            sound, kind = (
+                present.double().abs() <= LARGEST,
+                f"a finite number of at most {LARGEST:g}",
+            )
             if j in codes:
                 sound = (present >= 0) & (present < codes[j]) & (present % 1 == 0)
                 kind = "0 or 1" if name in self.flags else "a code with a name"
