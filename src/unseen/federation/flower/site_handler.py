@@ -135,7 +135,10 @@ def check_first(asked: Admitted, inbox: Inbox) -> None:
     if received is None or (study.weights is not None and not study.keeps_weights):
         return
     if before(asked.runtime, asked.position) is None:
-        own = asked.runtime.start().inbox["model"]
+        first, exchange = asked.runtime.start().inbox, asked.exchange
+        if asked.side is None:  # which sends the parts that the exchange reads
+            first = exchange.incoming(exchange.outgoing(first), len(first["model"]))
+        own = first["model"]
         if not torch.allclose(received, own, rtol=ROUNDING, atol=ROUNDING):
             raise Refused("the model is not the one that the study begins with.", "study")
 
