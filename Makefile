@@ -47,8 +47,6 @@ install: .venv/installed
 
 docs: install
 	$(BIN)/python -c "from unseen.cli.catalogue import write_pages; write_pages('docs/methods')"
-	$(BIN)/python -c "from unseen.cli.catalogue import compositions_markdown as m; print(m(), end='')" \
-		> docs/compositions.md
 
 # The pages of docs as a site, in build/site. The variable silences advice on MkDocs 2.
 site: install

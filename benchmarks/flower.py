@@ -108,7 +108,7 @@ PROJECT = """
 name = "plain"
 version = "1.0.0"
 license = { file = "LICENSE" }
-dependencies = ["flwr>=1.41,<1.42"]
+dependencies = ["flwr>=1.41,<1.43"]
 [tool.flwr.app]
 publisher = "unseen"
 fab-format-version = 1

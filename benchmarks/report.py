@@ -212,46 +212,25 @@ def about(key: str, record: Mapping[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def detailed(machines: Mapping[str, Any]) -> list[tuple[str, Section]]:
-    """Every section once: of the machine measured last, or of the first that measured it at all."""
-    found = []
-    for name in harness.names():
-        with_it = [(key, r["sections"][name]) for key, r in machines.items()
-                   if name in r["sections"]]  # fmt: skip
-        real = [(key, s) for key, s in with_it if s["measured"] and not s.get("quick")]
-        found += (real or with_it)[:1]
-    return found
-
-
 def page(report: Mapping[str, Any]) -> str:
     """docs/benchmarks.md, from what `bench` wrote."""
     machines = report["machines"]
     lines = [
         "# Benchmarks",
         "",
+        "For everyone who wants the figures behind [performance](performance.md): every goal, and "
+        "what each machine measured. `make bench` writes this page; `docs/benchmarks.json` has all "
+        "measurements.",
+        "",
         *summary(machines),
         "",
-        "Made by `make bench`; every number is from one run of the scripts in "
-        "[benchmarks](../benchmarks/README.md). A run replaces what its own machine measured and "
-        "leaves the others. Ways that are compared run in turn in one process, "
-        "in an order reversed every second repetition; a ratio is the median over repetitions, "
-        "[quartiles] next to it, above 1 where the way is faster than the base. CPU time counts "
-        "child processes. Seconds and ratios are of one machine: a goal that is met on one may be "
-        "missed on another, for instance in [performance](performance.md#done).",
+        "Each number comes from one run of the scripts in [benchmarks](../benchmarks/README.md). "
+        "A ratio is the median over repetitions with its [quartiles]; the compared ways take turns "
+        "in one process. CPU time includes child processes. A goal that one machine meets may be "
+        "missed on another.",
         "",
         "| machine | memory | vector unit | GPU | system | highest load when a section began |",
         "|:--|--:|:--|:--|:--|--:|",
         *(about(key, record) for key, record in machines.items()),
-        "",
-        "The load includes what the section before left. Below is every section once, as the "
-        "machine measured last has it; other machines' rows are in `benchmarks.json`, beside this "
-        "page's source.",
-        "",
     ]
-    for key, section in detailed(machines):
-        lines.append(section_text(section))
-        lines.append(
-            f"*{section['name']}, {key}, commit {section.get('commit', '?')}, "
-            f"{section.get('date', '')}, {section.get('seconds', 0):.0f} s.*\n"
-        )
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"

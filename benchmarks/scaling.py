@@ -3,8 +3,8 @@
     python benchmarks/scaling.py [--quick]
 
 Simulation on one core: every client takes one step of a small net, or none where only the server's
-part is measured; all of them each round, or a sample of a hundred. The last table is the sketch of
-docs/scaling.md: clients in groups, a Gram rule in each group, and the same rule over the groups'
+part is measured; all of them each round, or a sample of a hundred. The last table is of the groups
+in docs/performance.md: a Gram rule in each group of clients, and the same rule over the groups'
 results.
 """
 

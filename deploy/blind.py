@@ -70,10 +70,11 @@ JOB, FINAL = Path("records/fedavg/target/seed-0"), "final.safetensors"
 MOMENTS = ("round 2, train", "round 3, train", "round 3, validate", "round 4, train")
 TEXT = """# Three hospitals, and a server that never holds the model
 
-This page is the log of encrypted PPDG over TLS with `privacy.server = "blind"`. Cleveland,
-Hungary and the VA train; Switzerland is unseen and evaluates. `deploy/blind.py` types the
-commands, copies the server's memory and files while they run, and writes this page.
-[docs/privacy.md](../privacy.md#a-blind-server) explains blind servers.
+Encrypted PPDG over TLS with `privacy.server = "blind"`. Cleveland, Hungary and the VA train;
+Switzerland evaluates. `deploy/blind.py` types the commands, copies the server's memory and files
+while they run, and writes this page. The result: a server that follows the protocol holds no key,
+no update and no model after round 0, and the figures equal those in the clear up to rounding.
+[A blind server](../privacy/blind.md) explains the protocol and its limits.
 
 The study, `blind.toml`:
 

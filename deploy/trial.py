@@ -1,4 +1,4 @@
-"""The hostile trial once more: every attack and every fault, what is tried and what happens.
+"""Attacks and faults over TLS: what is tried, and what happens.
 
     python deploy/trial.py WORK [PART...]
 
@@ -87,13 +87,15 @@ channel = "{channel}"
 BLIND = 'channel = "ckks"\nserver = "blind"'
 #: What west does wrongly, by round from 1.
 PLAN = {2: "huge", 3: "many", 4: "large", 5: "nan", 6: "words", 7: "half"}
-TEXT = """# The hostile trial, repeated
+TEXT = """# Attacks and faults, tried over TLS
 
-An earlier version was reviewed by somebody hostile. `deploy/trial.py` repeats every attack (S)
-and every fault (B) of that review on this version: real processes over TLS with keys, three
-hospitals that train and one that evaluates, sites that decide by their own rules, and approvals.
-Data are made up. Lines with `$` say what is tried, those with `→` what a command said last, and
-`held` or `FAILED` whether it is as it should be. The left column is seconds since the part began.
+`deploy/trial.py WORK` tries the attacks (S) and faults (B) below: processes over TLS with keys,
+three hospitals that train, one that evaluates, rules of sites, and approvals. Data are made up.
+The table at the end counts what held. It does not try the attacks of
+[a server that lies](../privacy.md#a-server-that-lies), which succeed.
+
+`$` is what is tried, `→` what a command printed last, `held` or `FAILED` the outcome. The left
+column is seconds since the part began.
 
 {parts}
 ## All of it

@@ -1,4 +1,4 @@
-"""The federation of docs/deployment.md, run step by step; writes what happened into the pages.
+"""The federation of docs/results/federation-drill.md, run step by step; writes what happened.
 
     python deploy/walk.py DATA WORK
 
@@ -22,7 +22,7 @@ from terminals import Terminals
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-PAGES = (DOCS / "deployment.md", DOCS / "results" / "federation-drill.md")
+PAGE = DOCS / "results" / "federation-drill.md"
 STUDY = """dataset = "heart-disease"
 model = "mlp(widths=[32])"
 methods = {methods}
@@ -52,7 +52,7 @@ WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def main(data: Path, work: Path) -> None:
-    """All of it, then the pages."""
+    """All of it, then the page."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))
     work.mkdir(parents=True, exist_ok=True)
     (work / "federation.toml").write_text(FEDERATION.format(port=9543))
@@ -114,17 +114,14 @@ def drilled(work: Path, data: Path) -> None:
 
 
 def fill(name: str, text: str, language: str = "text") -> None:
-    """Put a text between the marks `<!-- name -->` and `<!-- /name -->` of the page with them."""
+    """Put a text between the marks `<!-- name -->` and `<!-- /name -->` of the page."""
     fenced = f"```{language}\n{text}\n```\n\n" if text else ""
     block = f"<!-- {name} -->\n\n{fenced}<!-- /{name} -->"
     pattern = rf"<!-- {name} -->.*?<!-- /{name} -->"
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        if re.search(pattern, text, re.DOTALL):
-            text = re.sub(pattern, lambda _: block, text, flags=re.DOTALL)
-            page.write_text(text, encoding="utf-8")
-            return
-    raise SystemExit(f"no page has a place for {name}")
+    page, count = re.subn(pattern, lambda _: block, PAGE.read_text("utf-8"), flags=re.DOTALL)
+    if not count:
+        raise SystemExit(f"{PAGE} has no place for {name}")
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def test_names_say_what_they_hold() -> None:
         "spoken", "taken", "told", "understood", "wanted", "written",
     }  # fmt: skip
     # What every error says, and a key of choice.json.
-    apart = {("unseen.errors", "found"), ("unseen.choose.answer", "sent")}
+    apart = {("unseen.errors", "found"), ("unseen.choice.answer", "sent")}
     names = {(module, name) for module, path in modules().items() for name in bound(path)}
     assert not {(m, n) for m, n in names if n.strip("_") in bare} - apart
 

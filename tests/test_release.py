@@ -24,17 +24,66 @@ from packaging.requirements import Requirement
 from test_extras import CASES
 
 from unseen import __version__
+from unseen.version import RELEASED
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = sorted({case.extra for case in CASES})
 
 
-def test_all_files_name_one_version() -> None:
+def test_all_files_name_one_version_and_its_date() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    headings = re.findall(r"^## \[(.*?)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert (citation["version"], headings[0][0]) == (__version__, __version__)
-    kinds = re.findall(r"^### (\w+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert (citation["version"], str(citation["date-released"])) == (__version__, RELEASED)
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## (.*)$", changes, re.MULTILINE)
+    assert f"[{__version__}] - {RELEASED}" == next(
+        h for h in headings if h.strip("[]") != "Unreleased"
+    )
+    kinds = re.findall(r"^### (\w+)$", changes, re.MULTILINE)
     assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+@pytest.fixture(scope="module")
+def package_metadata(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the metadata that pyproject.toml gives now, whatever is installed."""
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("metadata")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "src/unseen/version.py"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes((ROOT / name).read_bytes())
+    code = "import sys, setuptools.build_meta as b; b.prepare_metadata_for_build_wheel(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(out)]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
+    return out
+
+
+def test_what_is_cited_is_what_the_project_says(package_metadata: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    addresses = project["urls"]
+    title = f"{project['name']}: {project['description']}"
+    (author,) = project["authors"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert (citation["title"], citation["authors"]) == (title, [author])
+    assert citation["license"] == project["license"]
+    assert citation["keywords"] == project["keywords"]
+    assert {citation["url"], citation["repository-code"]} == {addresses["Repository"]}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package_metadata), str(ROOT / "src")])}
+    command = [sys.executable, "-c", "from unseen.cli.main import main; main()", "cite"]
+    ran = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    fields = re.findall(r"^  (\w+) += \{(.*)\},?$", ran.stdout, re.MULTILINE)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert ran.stdout in readme or "@software{" not in readme
+    assert {name: re.sub("[{}]", "", value) for name, value in fields} == {
+        "author": author["name"], "title": title, "version": __version__, "year": RELEASED[:4],
+        "url": addresses["Repository"],
+    }  # fmt: skip
+
+
+def test_every_address_of_the_project_is_below_its_repository() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    repository = urls["Repository"]
+    assert all(url == repository or url.startswith(f"{repository}/") for url in urls.values())
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for found in re.findall(r"\bgit clone (\S+)", page.read_text("utf-8")):
+            assert found.removesuffix(".git") == repository, page
 
 
 def test_workflows_and_templates_are_read() -> None:
@@ -49,11 +98,10 @@ def test_workflows_and_templates_are_read() -> None:
             assert (ROOT / path).exists(), f"{file}: {path}"
 
 
-def test_the_readme_and_the_first_page_name_every_extra() -> None:
+def test_the_first_page_names_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for page in (ROOT / "README.md", ROOT / "docs" / "README.md"):
-        named = set(re.findall(r"`([a-z]+)`", page.read_text("utf-8")))
-        assert project["optional-dependencies"].keys() - {"dev"} <= named, page
+    page = (ROOT / "docs" / "README.md").read_text("utf-8")
+    assert project["optional-dependencies"].keys() - {"dev"} <= set(re.findall(r"`([a-z]+)`", page))
 
 
 def needs(extra: str = "") -> Iterator[str]:
@@ -154,7 +202,7 @@ def test_a_wheel_alone_runs_a_study_and_the_first_tutorial(wheel: Path, tmp_path
     table = run(programs, tmp_path, "unseen", "study", "digits", "rounds=2", "--seeds", "1",
                 "--out", "first")  # fmt: skip
     assert "fedavg" in table and "average" in table
-    page = (ROOT / "docs" / "tutorials" / "rotated-digits.md").read_text("utf-8")
+    page = (ROOT / "docs" / "tutorials" / "compare-methods.md").read_text("utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for kind, text in blocks:
         if kind == "toml":

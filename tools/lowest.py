@@ -19,7 +19,7 @@ def lowest(line: str) -> str | None:
     """Return `name==version` of a requirement's lower bound; None where it has none.
 
     Example:
-        >>> lowest("flwr[simulation]>=1.41,<1.42"), lowest("torch")
+        >>> lowest("flwr[simulation]>=1.41,<1.43"), lowest("torch")
         ('flwr==1.41', None)
     """
     name, bound = re.match(r"[\w.-]+", line), re.search(r"(?:>=|==|~=)\s*([\w.]+)", line)

@@ -12,6 +12,7 @@ import os
 import posixpath
 import re
 import sys
+import tomllib
 import zlib
 from collections.abc import Iterator
 from html import unescape
@@ -26,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "src")]
 
 import architecture  # noqa: E402
+
+from unseen import version  # noqa: E402
 
 #: Pages that lie outside of docs, and their places on the site.
 OUTSIDE = {
@@ -42,7 +45,13 @@ _FIGURES = re.compile(r"<!-- figures of (\S+): (.*?) -->")
 
 
 def on_config(config: Any) -> Any:
-    """Put the pages of folders into the navigation, by name."""
+    """Put the pages of folders into the navigation, and the version and address onto pages."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    config.repo_url, config.repo_name = (
+        project["urls"]["Repository"],
+        f"unseen {version.__version__}",
+    )
+    config.edit_uri = "edit/main/docs/"
     listed = set(re.findall(r"[\w/.-]+\.md", str(config.nav)))
     config.nav = list(_navigation(config.nav, Path(config.docs_dir), listed))
     return config

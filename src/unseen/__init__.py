@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from unseen.version import __version__
 
 if TYPE_CHECKING:
+    from unseen.api.choose_function import choose
     from unseen.api.estimators import FederatedClassifier, FederatedRegressor
     from unseen.api.functions import evaluate, predict, train, tune
     from unseen.core.client import Client, Split
@@ -27,12 +28,13 @@ _HOMES = {
     "method": "methods.compose",
     **dict.fromkeys(("FederatedClassifier", "FederatedRegressor"), "api.estimators"),
     **dict.fromkeys(("evaluate", "predict", "train", "tune"), "api.functions"),
+    "choose": "api.choose_function",
 }  # fmt: skip
 
 __all__ = [
     "Client", "FederatedClassifier", "FederatedRegressor", "InProcess", "Layout", "Model", "Split",
-    "Study", "Training", "UnseenError", "__version__", "evaluate", "inconsistency", "method",
-    "play", "predict", "start", "train", "tune",
+    "Study", "Training", "UnseenError", "__version__", "choose", "evaluate", "inconsistency",
+    "method", "play", "predict", "start", "train", "tune",
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from unseen.errors import UnseenError, nearest
-from unseen.ranges import check_all
+from unseen.ranges import check_all, with_one_name
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Call:
     def __post_init__(self) -> None:
         own = _PATH.fullmatch(self.name) is not None
         object.__setattr__(self, "name", self.name if own else fold(self.name))
-        object.__setattr__(self, "arguments", dict(self.arguments))
+        object.__setattr__(self, "arguments", with_one_name(self.name, self.arguments))
         if not own and (not _NAME.fullmatch(self.name) or keyword.iskeyword(self.name)):
             raise UnseenError(
                 "a name is made of letters, digits, single dashes and slashes, starts with a "

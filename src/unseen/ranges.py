@@ -1,4 +1,7 @@
-"""Ranges as annotations, `lam: NotNegative = 1.0`, checked where a part or an option is set."""
+"""Ranges as annotations, `lam: NotNegative = 1.0`, checked where a part or an option is set.
+
+Also the options that have two names.
+"""
 
 import math
 from collections.abc import Mapping
@@ -34,6 +37,9 @@ Positive = Annotated[float, Range(0, open_low=True)]
 Natural = Annotated[int, Range(0)]
 Count = Annotated[int, Range(1)]
 
+
+#: Part -> another name of an option -> the option.
+OTHER_NAMES = {"table": {"site": "domain"}}
 
 #: How a range is written: on a logarithmic scale, evenly, whole numbers, or a list of values.
 KINDS = ("log", "uniform", "whole", "one")
@@ -182,3 +188,20 @@ def search_of(annotation: object) -> Search | None:
     """Return what an annotation says of how to tune its option, if it says so."""
     about = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     return next((part for part in about if isinstance(part, Search)), None)
+
+
+def with_one_name(part: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part's options, each by the one name under which the part has it.
+
+    Example:
+        >>> with_one_name("table", {"site": "hospital", "label": "died"})
+        {'domain': 'hospital', 'label': 'died'}
+    """
+    options = OTHER_NAMES.get(part, {})
+    for other, option in options.items():
+        if {other, option} <= arguments.keys():
+            raise UnseenError(
+                f"{other!r} and {option!r} are one option, which is set twice.",
+                remedy=f"Leave out {option!r}.",
+            )
+    return {options.get(name, name): value for name, value in arguments.items()}

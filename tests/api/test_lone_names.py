@@ -10,7 +10,7 @@ import pytest
 
 import unseen
 from unseen.api import choose
-from unseen.choose import playing
+from unseen.choice import playing
 from unseen.errors import UnseenError
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
@@ -54,7 +54,7 @@ def test_choose_takes_a_recipe(
         asked.append(candidates.recipes)
         raise UnseenError("enough.")
 
-    monkeypatch.setattr("unseen.api.functions.play", play)
+    monkeypatch.setattr("unseen.api.choose_function.play", play)
     for recipes in ("glm", ["glm"]):
         with pytest.raises(UnseenError, match="enough"):
             choose(study, tmp_path, recipes=recipes)

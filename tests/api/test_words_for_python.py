@@ -35,7 +35,7 @@ def model(frame: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_frame_without_labels_is_called_a_frame(frame: Any, model: Any) -> None:
     with pytest.raises(UnseenError, match=r"column of the data frame \(for label\) 'died'"):
         unseen.evaluate(model, frame.drop(columns="died"))
-    with pytest.raises(UnseenError, match=r"column of the data frame \(for domain\) 'town'"):
+    with pytest.raises(UnseenError, match=r"column of the data frame \(for the site\) 'town'"):
         unseen.evaluate(model, frame, domain="town")
     with pytest.raises(UnseenError, match=r"column \(for groups\) 'sex'"):
         unseen.evaluate(model, frame, groups=["sex"])

@@ -16,12 +16,12 @@ from support.small_studies import rows, study, write
 from typer.testing import CliRunner
 
 from unseen import UnseenError, method
-from unseen.choose import choose
-from unseen.choose.choice_page import expectation, page, paragraph, size
-from unseen.choose.choice_page import write as write_answer
-from unseen.choose.playing import Candidates, play
-from unseen.choose.rates import at_rate
-from unseen.choose.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
+from unseen.choice import choose
+from unseen.choice.choice_page import expectation, page, paragraph, size
+from unseen.choice.choice_page import write as write_answer
+from unseen.choice.playing import Candidates, play
+from unseen.choice.rates import at_rate
+from unseen.choice.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
 from unseen.cli.main import app
 from unseen.spec.study import StudySpec
 
@@ -192,7 +192,8 @@ def test_the_command_and_the_model_of_its_answer(tmp_path):
         "--no-pool", "--out", str(out),
     ])  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "Recommended: " in done.output
+    assert "Recommended:   glm\nAt a new site: accuracy " in done.output
+    assert f"Next:          unseen train --recipe {out / 'choice.json'}" in done.output
     text = (out / "choice.md").read_text()
     assert "deepall" not in text.split("## ")[0]
     said = expectation(out / "choice.json")
@@ -222,9 +223,9 @@ def test_a_csv_file_needs_its_two_columns(tmp_path):
     run = CliRunner().invoke
     refused = run(app, ["choose", str(path)])
     assert isinstance(refused.exception, UnseenError)
-    assert "--domain COLUMN --label COLUMN" in refused.exception.remedy
+    assert "--site COLUMN --label COLUMN" in refused.exception.remedy
     done = run(app, [
-        "choose", str(path), "--domain", "hospital", "--label", "died", "rounds=2", "--recipes",
+        "choose", str(path), "--site", "hospital", "--label", "died", "rounds=2", "--recipes",
         "glm", "--rates", "1", "--no-alone", "--out", str(tmp_path / "out"),
     ])  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -279,7 +280,7 @@ def test_a_baseline_that_diverges_everywhere_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "sites.csv", rows("abcd"))
     wild = study(path, rounds=2, training={"optimiser": "sgd(lr=1e30)"})
     with pytest.raises(UnseenError, match="are compared with, diverged at every rate"):
-        play(Candidates(wild, ["glm"], 2, rates=(1.0,)), tmp_path / "out")
+        play(Candidates(wild, [], 2, rates=(1.0,)), tmp_path / "out")
 
 
 def written(folder: Path, figures: dict[str, list[float]], metric: str = "accuracy") -> list[str]:

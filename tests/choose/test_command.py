@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from support.command_line import Command
 
-from unseen.choose.playing import Candidates, play
-from unseen.cli.choosing import source_of, task_of
+from unseen.choice.choice_request import source_of, task_of
+from unseen.choice.playing import Candidates, play
 from unseen.datasets.tables.delimited import load
 from unseen.spec.study import StudySpec
 
@@ -27,7 +27,7 @@ def table(folder: Path, labels: list[str], sites: str = "abc") -> Path:
 
 def command(path: Path, *more: str) -> list[str]:
     return [
-        "choose", str(path), "--domain", "site", "--label", "y", "rounds=1",
+        "choose", str(path), "--site", "site", "--label", "y", "rounds=1",
         "model=mlp(widths=[2])", "--recipes", "glm", "--rates", "1,5", "--out",
         str(path.parent / "out"), *more,
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_a_number_with_many_values_is_predicted_as_one(tmp_path: Path, unseen: C
     assert ran.code == 0, ran.err
     assert "the label 'y' is a number with 60 values, and is predicted as one" in ran.err
     assert "--task classification" in ran.err
-    assert "expect rmse" in ran.out
+    assert "At a new site: rmse" in ran.out
 
 
 def test_the_task_may_be_said(tmp_path: Path, unseen: Command) -> None:
@@ -162,7 +162,7 @@ def test_the_label_is_read_as_the_table_is(tmp_path: Path, unseen: Command) -> N
     path = tmp_path / "latin.csv"
     path.write_bytes("\n".join(["klinik;tot;x", *lines, ""]).encode("latin-1"))
     ran = unseen(
-        "choose", str(path), "--domain", "klinik", "--label", "tot", "encoding=latin-1",
+        "choose", str(path), "--site", "klinik", "--label", "tot", "encoding=latin-1",
         "missing=['.']", "missing_label=drop", "decimal=,", "separator=;", "--recipes", "glm",
         "--dry-run",
     )  # fmt: skip
@@ -179,3 +179,28 @@ def test_every_recipe_that_cannot_be_played_is_named_whatever_the_rates(tmp_path
     candidates = Candidates(study, ("fedavg", "glm"), groups=3, rates=(1, 5), alone=False)
     trials = play(candidates, tmp_path / "out")
     assert "loss" in trials.refused["glm"]
+
+
+def test_a_setting_that_was_written_as_an_option_is_named_as_one(
+    tmp_path: Path, unseen: Command
+) -> None:
+    path = table(tmp_path, [str(i % 2) for i in range(60)])
+    ran = unseen(*command(path, "--drop", "x"))
+    assert ran.code == 2 and "--groups" not in ran.err
+    assert "--drop. It is a setting: write drop=VALUE" in " ".join(ran.err.split())
+    ran = unseen(*command(path, "--group", "5"))
+    assert ran.code == 2 and "--groups" in ran.err
+
+
+def test_one_sites_troubles_are_not_printed_as_the_studys(tmp_path: Path, unseen: Command) -> None:
+    """At the site a the column x is constant, at the others it is not."""
+    path = table(tmp_path, [str(i // 3 % 2) for i in range(90)])
+    lines = path.read_text().splitlines()
+    flat = [f"a,1,{line[-1]}" if line.startswith("a,") else line for line in lines]
+    path.write_text("\n".join([*flat, ""]))
+    ran = unseen(*command(path, "--no-pool"))
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "out" / "records" / "alone").is_dir()
+    assert "counts as constant" not in ran.err
+    assert "fedavg is played as well: all recipes are compared with it" in ran.err
+    assert "counts as constant" not in unseen(*command(path, "--no-pool", "--dry-run")).out

@@ -10,11 +10,11 @@ import pytest
 from support.made_trials import trials
 
 from unseen import UnseenError
-from unseen.choose import Candidates, choose, play
-from unseen.choose.choice_page import expectation, page, paragraph, write
-from unseen.choose.constant import against_constant
-from unseen.choose.texts import figure_text
-from unseen.choose.trials import ALONE, BASE, CONSTANT, POOLED
+from unseen.choice import Candidates, choose, play
+from unseen.choice.choice_page import expectation, page, paragraph, write
+from unseen.choice.constant import against_constant
+from unseen.choice.texts import figure_text
+from unseen.choice.trials import ALONE, BASE, CONSTANT, POOLED
 from unseen.spec.study import StudySpec
 
 CLEAR = np.linspace(0.7, 0.8, 9)

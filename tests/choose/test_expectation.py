@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from unseen import UnseenError
-from unseen.choose.expectation import (
+from unseen.choice.expectation import (
     chance,
     chance_share,
     expect,

@@ -12,11 +12,11 @@ from support.made_trials import trials
 from support.small_studies import rows, study, write
 
 from unseen import UnseenError
-from unseen.choose import Candidates, choose, play
-from unseen.choose.answer import nested
-from unseen.choose.choice_page import page
-from unseen.choose.playing import pairs, with_alone
-from unseen.choose.trials import ALONE, Trial, at_targets
+from unseen.choice import Candidates, choose, play
+from unseen.choice.answer import nested
+from unseen.choice.choice_page import page
+from unseen.choice.playing import pairs
+from unseen.choice.trials import ALONE, Trial, at_targets, with_alone
 
 WILD = "fedprox(mu=1e+30)"
 

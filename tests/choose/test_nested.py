@@ -15,8 +15,8 @@ from support.made_trials import trials
 from support.small_studies import rows, study, write
 
 from unseen import UnseenError
-from unseen.choose import Candidates, choose, play
-from unseen.choose.answer import nested, verdict
+from unseen.choice import Candidates, choose, play
+from unseen.choice.answer import nested, verdict
 from unseen.results.records import Job
 from unseen.results.study_results import Results
 from unseen.study import Study

@@ -13,8 +13,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from unseen.choose import Candidates, Choice, choose, play
-from unseen.choose.trials import BASE
+from unseen.choice import Candidates, Choice, choose, play
+from unseen.choice.trials import BASE
 from unseen.exact.stacking import Judge, Weigh, gain, products
 from unseen.results.comparison import wilcoxon
 from unseen.spec.study import StudySpec

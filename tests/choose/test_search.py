@@ -37,7 +37,7 @@ def command(table: Path, out: Path, *more: str) -> list[str]:
     """A search among three recipes at two rates, of two groups of sites and of sites alone."""
     members = "['fedavg', 'glm(steps=3)']"
     return [
-        "choose", str(table), "--domain", "site", "--label", "y", "rounds=2",
+        "choose", str(table), "--site", "site", "--label", "y", "rounds=2",
         "model=mlp(widths=[4])", "--recipes", f"glm,stack(members={members})", "--groups", "2",
         "--rates", "1,5", "--out", str(out), *more,
     ]  # fmt: skip

@@ -372,7 +372,7 @@ def test_a_metric_that_is_asked_for_is_measured(
 def test_a_table_by_its_file_is_answered_with_how_to_name_it(unseen: Command) -> None:
     ran = unseen("study", "visits.csv")
     assert ran.code == 2
-    assert "table(path='visits.csv', domain='SITE', label='LABEL')" in ran.err
+    assert "table(path='visits.csv', site='SITE', label='LABEL')" in ran.err
 
 
 def test_an_address_is_shown_as_it_was_typed(unseen: Command, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_remedy_has_the_spelling_of_choose_as_well(tmp_path: Path, unseen: C
     rows = "".join(f"{'abc'[i % 3]},{i * 37 % 91 / 7:.3f},{i // 3 % 2}\n" for i in range(90))
     path = tmp_path / "t.csv"
     path.write_text("site,größe,died\n" + rows, "cp1252")
-    choose = ("choose", str(path), "--domain", "site", "--label", "died", "--dry-run")
+    choose = ("choose", str(path), "--site", "site", "--label", "died", "--dry-run")
     ran = unseen(*choose)
     assert ran.code != 0 and "encoding=cp1252 behind the file in `unseen choose`" in ran.err
     assert unseen(*choose, "encoding=cp1252", "--recipes", "glm").code == 0

@@ -41,7 +41,7 @@ def wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-ROLES = "path='visits.csv', domain='hospital', label='died'"
+ROLES = "path='visits.csv', site='hospital', label='died'"
 DROP = "drop=['visit_id', 'note']"
 
 
@@ -133,7 +133,7 @@ def test_a_file_alone_is_shown_with_the_command_to_go_on_with(
     elsewhere = unseen("data", "check", "visits.csv", "--data-dir", wide / "other")
     assert f"path='{wide / 'visits.csv'}'" in elsewhere.out
     (wide / "plain.csv").write_text("a,b\n1,2\n3,4\n")
-    assert "domain='SITE', label='LABEL'" in unseen("data", "check", "plain.csv").out
+    assert "site='SITE', label='LABEL'" in unseen("data", "check", "plain.csv").out
 
 
 def test_what_is_no_study_is_answered_with_the_command_for_it(wide: Path, unseen: Command) -> None:

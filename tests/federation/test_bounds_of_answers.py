@@ -28,6 +28,7 @@ from unseen.federation.flower.pulls import counted
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
 from unseen.federation.flower.terms import PROTOCOL, Refused, Terms
+from unseen.federation.policy.site_ledger import SiteLedger
 
 SITES = {"east": "train", "north": "train", "south": "train"}
 STUDY = """
@@ -129,11 +130,11 @@ def test_an_answer_is_fetched_up_to_its_bound_and_no_further() -> None:
 def test_flower_has_the_place_where_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from flwr.superlink.grid import http_grid
 
-    from unseen.federation import flower_patches
+    from unseen.federation import flower_workarounds
 
     before = http_grid.make_pull_object_fn_protobuf
     monkeypatch.setattr(http_grid, "make_pull_object_fn_protobuf", before)
-    flower_patches.bound_answers(counted)
+    flower_workarounds.bound_answers(counted)
     assert http_grid.make_pull_object_fn_protobuf is not before
 
 
@@ -232,7 +233,8 @@ def test_a_site_takes_only_a_model_like_its_own(tmp_path: Path) -> None:
     hall = Hall(kits(tmp_path, SITES, tmp_path))
     server_run.run(str(written(tmp_path, 1)), str(tmp_path / "out"), hall, list(SITES))
     question = next(q for s, q in hall.sent if s == "north" and trains(q) == 0)
-    model = question["inbox/model"]
+    model, account = question["inbox/model"], Site.read(kit).account
+    SiteLedger(account).path.unlink()  # nothing was answered at this position
     for other, why in (
         (model.double(), "float64"),
         (model.half(), "float16"),

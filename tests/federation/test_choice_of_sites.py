@@ -12,8 +12,8 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, contents, kits
 from test_hall import SITES, _quick, written
 
-from unseen.choose import Candidates, choose, play
-from unseen.choose.trials import CONSTANT
+from unseen.choice import Candidates, choose, play
+from unseen.choice.trials import CONSTANT
 from unseen.errors import UnseenError
 from unseen.federation.choosing_study import choosing_study
 from unseen.federation.flower import choice_run

@@ -166,6 +166,7 @@ def test_what_is_wrong_with_figures_is_said() -> None:
     metrics = {"loss": [0.5, 0.4, 0.6], "accuracy": [None, None, None]}
     line = {"site": "a", "role": "source", "trained on": 9, "examples": 3, "metrics": metrics}
     counts = torch.zeros(2, len(EDGES) + 1, dtype=torch.int64)
+    counts[0, 7] = 3
 
     def fault(counts: Any = counts, **other: Any) -> str:
         answer = {"site": "a", "results": json.dumps({**line, **other}), "counts": counts}
@@ -183,7 +184,9 @@ def test_what_is_wrong_with_figures_is_said() -> None:
     assert "loss, accuracy" in fault(metrics={"loss": [1, 1, 1]})
     assert "NaN or infinite values as 'loss'" in fault(metrics={**metrics, "loss": [1e400, 1, 1]})
     assert "'loss' must be three numbers or nulls" in fault(metrics={**metrics, "loss": [1]})
+    assert "ends before it begins" in fault(metrics={**metrics, "loss": [0.5, 0.6, 0.4]})
     assert "counts" in fault(counts=-torch.ones_like(counts))
+    assert "counts of 6 rows by probability, and it has 3" in fault(counts=2 * counts)
     assert "counts" in fault(counts=counts.double())
     assert "counts" in fault(counts=torch.zeros(2))
     with pytest.raises(BadReply, match="cannot be read"):

@@ -13,7 +13,7 @@ import pytest
 from support.kits import provisioned
 
 from unseen.errors import UnseenError
-from unseen.federation import flower_patches, process, serve
+from unseen.federation import flower_workarounds, process, serve
 from unseen.federation.kits.kit import Kit
 from unseen.federation.probe import Answer
 
@@ -36,9 +36,9 @@ def test_a_message_has_longer_to_start() -> None:
     begun = datetime.now(UTC)
     record = SimpleNamespace(active_until=begun)
     state: Any = SimpleNamespace(task_token_store={7: record})
-    claim = flower_patches.patient(lambda state, task: "token" if task == 7 else None)
+    claim = flower_workarounds.patient(lambda state, task: "token" if task == 7 else None)
     assert claim(state, 7) == "token" and claim(state, 8) is None
-    assert record.active_until == begun + timedelta(seconds=flower_patches.LONGER)
+    assert record.active_until == begun + timedelta(seconds=flower_workarounds.LONGER)
 
 
 def test_requests_wait_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,11 +46,11 @@ def test_requests_wait_for_the_database(tmp_path: Path, monkeypatch: pytest.Monk
     from sqlalchemy import create_engine, event
 
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
-    flower_patches.wait_for_database()
+    flower_workarounds.wait_for_database()
     engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
     event.listen(engine, "connect", sql_mixin._set_sqlite_pragmas)
     with engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == flower_patches.BUSY
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == flower_workarounds.BUSY
 
 
 def test_flower_has_the_place_for_it() -> None:

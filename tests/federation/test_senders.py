@@ -16,7 +16,7 @@ from flwr.supercore.error import FlowerError
 from support.hall import Hall, kits
 from test_hall import SITES, _quick, written
 
-from unseen.federation import flower_patches
+from unseen.federation import flower_workarounds
 from unseen.federation.flower import server_run
 
 __all__ = ["_quick"]
@@ -29,7 +29,7 @@ def pushed(own: int, *senders: int) -> Any:
 
 def test_a_message_in_another_node_s_name_is_not_taken() -> None:
     taken: list[Any] = []
-    push = flower_patches.with_sender(lambda request, state: taken.append(request))
+    push = flower_workarounds.with_sender(lambda request, state: taken.append(request))
     push(pushed(7, 7), None)
     push(pushed(7), None)
     for senders in ((8,), (7, 8)):
@@ -42,7 +42,7 @@ def test_flower_has_the_place_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from flwr.superlink.servicer.fleet import fleet_handlers
 
     monkeypatch.setattr(fleet_handlers, "push_messages", fleet_handlers.push_messages)
-    flower_patches.check_senders()
+    flower_workarounds.check_senders()
     with pytest.raises(FlowerError):
         fleet_handlers.push_messages(request=pushed(7, 8), state=None)
 

@@ -28,7 +28,7 @@ from support import rollcall_app
 from support.kits import provisioned, site
 
 from unseen.errors import UnseenError
-from unseen.federation import flower_patches, probe, superlink, supernode
+from unseen.federation import flower_workarounds, probe, superlink, supernode
 from unseen.federation.control import control
 from unseen.federation.kits import certificates
 from unseen.federation.kits.kit import Kit
@@ -322,7 +322,7 @@ def test_no_header_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     started = lambda: seen.append("FORWARDED_ALLOW_IPS" in os.environ)  # noqa: E731
     monkeypatch.setattr(flwr.superlink.cli, "flower_superlink", started)
     monkeypatch.setattr(superlink, "die_with_parent", lambda: None)
-    monkeypatch.setattr(flower_patches, "wait_for_database", lambda: None)
+    monkeypatch.setattr(flower_workarounds, "wait_for_database", lambda: None)
     superlink.main()
     assert seen == [False] and extensions.get_middleware()[0].cls is superlink.Guard
 
@@ -339,7 +339,7 @@ def test_a_site_runs_its_own_app_alone(
     verify, pull = start_client_internal._verify_fab, start_client_internal._pull_and_store_message
     monkeypatch.setattr(start_client_internal, "_verify_fab", verify)
     monkeypatch.setattr(start_client_internal, "_pull_and_store_message", pull)
-    flower_patches.compare_apps(functools.partial(supernode.same_app, supernode.files(own)))
+    flower_workarounds.compare_apps(functools.partial(supernode.same_app, supernode.files(own)))
     check = start_client_internal._verify_fab
     assert check(Fab("", own, {}), {})
     (folder / "rollcall" / "client_app.py").write_text("import os  # something else\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -11,13 +12,14 @@ import pytest
 import torch
 from scipy.optimize import minimize, nnls
 from support import literal
-from support.bounds import SOLVED_TO
+from support.bounds import SOLVED_TO, gamma
 from support.sites import federation
 
 from unseen import Model, Training, UnseenError, method, start
 from unseen.combine import FedOMG, GradDrop, JacobianDescent, Mean
 from unseen.combine.nash import bargain
 from unseen.combine.torchjd import ELSEWHERE, Weighting
+from unseen.core.rows import GRAM_WIDTH, DenseRows
 from unseen.core.turn import keyed
 from unseen.models import build
 
@@ -64,6 +66,70 @@ def test_torchjds_own_aggregators(name, count) -> None:
         sums = dict.fromkeys(("nash-mtl", "fairgrad", "config"), count)
         divisor = {"cagrad": 1 + C, **sums}.get(name, 1)
         np.testing.assert_allclose(mean.numpy() * divisor, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["imtl-g", "aligned-mtl", "config"])
+@pytest.mark.parametrize(
+    ("count", "size", "rank"), [(13, 11, 11), (31, 9, 9), (40, 3, 3), (20, 9000, 4)]
+)
+def test_linearly_dependent_updates_in_float32(name, count, size, rank) -> None:
+    """TorchJD's inner products G are off by γ_P |U||U|ᵀ, at most γ_P K λ_max in norm.
+
+    Inverting G, or its root, multiplies that by no more than λ_max / λ_min, a perturbed eigenspace
+    adds as much again, and dividing weights by their sum multiplies by Σ|w| / |Σw|.
+    """
+    for seed in range(5):
+        left = torch.linalg.qr(torch.randn(count, rank, generator=keyed(f"left/{seed}")))[0]
+        right = torch.linalg.qr(torch.randn(size, rank, generator=keyed(f"right/{seed}")))[0]
+        rows = left * torch.linspace(1, 2, rank) @ right.T
+        rule = JacobianDescent(name, scale="torchjd")
+        found, state, weights = rule(rows, {}, rule.init(count, size))
+        assert state["fallbacks"] == 0
+        units = rows / rows.norm(dim=1, keepdim=True) if name == "config" else rows
+        values = torch.linalg.svdvals(units.double())[:rank]
+        condition = float(values.max() / values.min()) ** 2
+        divided = float(weights.abs().sum() / weights.sum().abs()) if name == "imtl-g" else 1.0
+        bound = 2 * gamma(size, torch.float32) * count * condition * divided
+        assert bound < 0.5, "the case says nothing"
+        length = 2 * float(weights.norm())  # the rows' largest singular value is 2
+        assert float((found - OWN[name](count)(rows)).norm()) < bound * length
+
+
+@pytest.mark.parametrize("name", ["nash-mtl", "fairgrad"])
+def test_a_bargain_that_no_weights_solve_is_counted_for_float32_updates(name) -> None:
+    """Of 31 random updates of nine numbers some mean is 0, where their mean is not."""
+    rows = torch.randn(31, 9, generator=torch.Generator().manual_seed(0))
+    hull = np.vstack([rows.T.double().numpy(), np.ones(31)])
+    assert nnls(hull, np.eye(10)[-1])[1] < 1e-9
+    rule = JacobianDescent(name)
+    found, state, _ = rule(rows, {}, rule.init(31, 9))
+    assert state["fallbacks"] == 1
+    torch.testing.assert_close(found, rows.mean(0))
+
+
+def test_a_rule_that_solves_gets_inner_products_summed_in_float64() -> None:
+    rows = torch.randn(3, 20_000, generator=torch.Generator().manual_seed(0))
+    exact = rows.double() @ rows.double().T
+    lengths = exact.diagonal().sqrt()
+    for rule, worst in ((JacobianDescent("config"), torch.float64), (FedOMG(), torch.float32)):
+        seen = Seen(rule.solves)
+        DenseRows(rows).weigh(seen, None, {}, {}, None)
+        error = (seen.gram - exact).abs() / (lengths * lengths[:, None])
+        assert float(error.max()) <= 2 * gamma(GRAM_WIDTH, worst)
+        assert (float(error.max()) > 1e-12) == (worst is torch.float32)
+
+
+@dataclass
+class Seen:
+    """A rule that keeps the inner products that it was given."""
+
+    solves: bool
+    differences: bool = False
+    gram: torch.Tensor | None = None
+
+    def weights(self, gram, table, state, generator):
+        self.gram = gram
+        return gram[0], state
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -140,3 +140,27 @@ def test_a_known_seed_is_no_guarantee():
 def test_epsilon_is_never_below_0(accountant) -> None:
     assert epsilon(50.0, 0.1, 1, 1e-2, accountant) >= 0
     assert epsilon(50.0, 0.1, 1, 1.0, "rdp") == 0
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("noise", v) for v in (math.nan, -1.0, math.inf, "1")]
+    + [("rate", v) for v in (math.nan, -0.1, 1.1)]
+    + [("steps", v) for v in (math.nan, -3, 1.5, True)]
+    + [("delta", v) for v in (math.nan, 0.0, -1e-5, 1.1)],
+)
+def test_arguments_that_mean_nothing_are_refused_in_words(accountant, name, wrong) -> None:
+    right = {"noise": 1.0, "rate": 0.1, "steps": 10, "delta": 1e-5}
+    with pytest.raises(UnseenError, match=rf"^{name} must be an? \w+ in .*; found "):
+        epsilon(**{**right, name: wrong}, accountant=accountant)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("count", -1), ("present", -1), ("planned", 0), ("count", math.nan)]
+)
+def test_counts_of_a_release_are_refused_in_words(name, wrong) -> None:
+    right = {"count": 100, "present": 3, "planned": 3}
+    exchange = method("fedavg", Training()).exchanges[0]
+    with pytest.raises(UnseenError, match=rf"^{name} must be an integer in .*; found "):
+        releases(exchange, **{**right, name: wrong})

@@ -16,7 +16,7 @@ from test_masks import behind
 from unseen import start
 from unseen.core.round import play
 from unseen.errors import BadReply
-from unseen.privacy.masks.masked_sums import blamed
+from unseen.privacy.masks.masked_answers import blamed
 from unseen.privacy.wire import pack, unpack
 
 PHASES = ("shared", "masked", "confirmed", "unmasked")
@@ -38,7 +38,7 @@ LIES: Mapping[str, Lie] = {
     "a refusal without words": lambda h, p: pack({"kind": "refused"}),
     "another kind": lambda h, p: pack({**h, "kind": "weights"}, p),
     "a list as its kind": lambda h, p: pack({**h, "kind": ["shared"]}, p),
-    "an old exchange": lambda h, p: pack({**h, "nonce": "0"}, p),
+    "another round": lambda h, p: pack({**h, "round": 99}, p),
     "a header of one list": lambda h, p: pack({"kind": h["kind"], "x": [1] * 99}),
     "no parts": lambda h, p: pack(h),
     "a part more": lambda h, p: pack(h, [*p, b"x"]),

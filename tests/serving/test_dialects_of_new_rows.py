@@ -123,7 +123,7 @@ def test_a_header_in_another_encoding_and_a_mistyped_column_of_sites_are_refused
 ) -> None:
     source = write_table(tmp_path / "plain.csv")
     folder = model_of(source, "label='died', drop=['id', 'score']")
-    refused = unseen("evaluate", folder, "--data", source, "--domain", "sitte")
+    refused = unseen("evaluate", folder, "--data", source, "--site", "sitte")
     assert refused.code and "did you mean 'site'?" in refused.err
     lines = source.read_text().splitlines()
     text = "\n".join([f"{lines[0]},Größe", *(f"{line},1" for line in lines[1:]), ""])

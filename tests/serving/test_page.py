@@ -1,4 +1,4 @@
-"""docs/models.md: its files and its commands, as they stand there, in one folder."""
+"""docs/models.md, then docs/serving.md: files and commands, as they stand there, in one folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 from unseen.cli.main import main
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "models.md", DOCS / "serving.md")
 #: A file by its name, or commands with what they print.
 BLOCK = re.compile(
     r"^`(?P<name>[\w.]+)`:\n\n```\w+\n(?P<content>.*?)^```"
@@ -51,7 +52,7 @@ def printed(page: str) -> Iterator[tuple[str, str, str]]:
             Path(block["name"]).write_text(block["content"])
             continue
         found = ""
-        for line in block["commands"].splitlines():
+        for line in re.sub(r"\s*\\\n\s*", " ", block["commands"]).splitlines():
             code, out = run(line)
             expected = int(match[1]) if (match := re.search(r"# exit code (\d)", line)) else 0
             assert code == expected, f"{line}: ended with {code}"
@@ -66,7 +67,7 @@ def shape(text: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_page_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason="the extra onnx is not installed")
     monkeypatch.chdir(tmp_path)
@@ -74,8 +75,9 @@ def test_the_page_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("UNSEEN_DATA", raising=False)
     before = set(sys.modules)
     try:
-        for commands, there, now in printed(PAGE.read_text("utf-8")):
-            assert shape(now) == shape(there), commands
+        for page in PAGES:
+            for commands, there, now in printed(page.read_text("utf-8")):
+                assert shape(now) == shape(there), commands
     finally:
         for name in set(sys.modules) - before:  # the page's own, which another page may call alike
             if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):

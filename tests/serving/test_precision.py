@@ -49,7 +49,7 @@ def test_the_directory_computes_as_training_did(rounded: Path) -> None:
 def test_it_predicts_and_is_evaluated(rounded: Path, tmp_path: Path, unseen: Command) -> None:
     table = write_table(tmp_path / "visits.csv")
     assert unseen("predict", rounded, table, "--accept-unseen").code == 0
-    ran = unseen("evaluate", rounded, "--data", table, "--domains", "west", "--format", "json")
+    ran = unseen("evaluate", rounded, "--data", table, "--sites", "west", "--format", "json")
     (west,) = json.loads(ran.out)["domains"]
     recorded = json.loads((rounded / "model.json").read_text())["results"][-1]["metrics"]
     assert west["loss"] == pytest.approx(recorded["loss"], rel=1e-5)
@@ -64,7 +64,7 @@ def test_its_export_computes_in_float32_and_says_so(rounded: Path, unseen: Comma
         assert ran.code == 0, ran.err
         page = (rounded / f"{name}.md").read_text()
         assert "computes in float32" in page and "bfloat16" in page
-    ran = unseen("evaluate", rounded, "--domains", "west", "--runtime", "onnx")
+    ran = unseen("evaluate", rounded, "--sites", "west", "--runtime", "onnx")
     assert ran.code == 0 and "largest difference" in ran.out
 
 

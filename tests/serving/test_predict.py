@@ -183,7 +183,7 @@ def test_an_archive_of_images(of_photos: Trained, tmp_path: Path) -> None:
         (("--out", "x.json", "--format", "csv"), "its name says jsonl, --format csv"),
         (("--format", "parquet"), "--out FILE.parquet"),
         (("--keep", "id"), "copies columns of a csv file"),
-        (("--site", "north"), "nothing separate for the site 'north'"),
+        (("--as-site", "north"), "nothing separate for the site 'north'"),
         (("--device", "tpu"), "device must be cpu or cuda"),
     ],
 )
@@ -248,10 +248,10 @@ def test_evaluation_of_folders_and_of_rows(
     one = unseen("evaluate", of_photos.folder, "--data", photos / "north", "--format", "csv")
     assert one.out.splitlines()[1].startswith("north,trained on,20,")
     table = write_table(tmp_path / "visits.csv")
-    ran = unseen("evaluate", of_rows.folder, "--data", table, "--domains", "west")
+    ran = unseen("evaluate", of_rows.folder, "--data", table, "--sites", "west")
     assert "west" in ran.out and "north" not in ran.out
     assert "used without it: 8" in ran.out
-    ran = unseen("evaluate", of_rows.folder, "--data", table, "--domains", "wset")
+    ran = unseen("evaluate", of_rows.folder, "--data", table, "--sites", "wset")
     assert ran.code == 2 and "did you mean 'west'" in ran.err
     ran = unseen("evaluate", of_rows.folder, "--data", table, "--label", "daed")
     assert ran.code == 2 and "unknown column" in ran.err
@@ -271,7 +271,7 @@ def test_a_model_of_classes_that_the_most_frequent_class_beats(
         if cells[1] == "north":
             cells[at] = turned[cells[at]]
     table.write_text("\n".join(map(",".join, lines)) + "\n")
-    ran = unseen("evaluate", of_rows.folder, "--data", table, "--domains", "north", "--metrics",
+    ran = unseen("evaluate", of_rows.folder, "--data", table, "--sites", "north", "--metrics",
                  "accuracy")  # fmt: skip
     (line,) = (text for text in ran.out.splitlines() if "constant" in text)
     share = max(sum(c[1] == "north" and c[at] == k for c in lines) for k in turned) / 24

@@ -202,7 +202,7 @@ def test_data_that_no_file_of_the_user_holds_can_be_measured_but_not_predicted(
     found = trained(file, tmp_path / "model")
     ran = unseen("predict", found.folder, tmp_path)
     assert ran.code == 2 and "predicts from no files" in ran.err  # type: ignore[attr-defined]
-    ran = unseen("evaluate", found.folder, "--domains", "75", "--format", "json")
+    ran = unseen("evaluate", found.folder, "--sites", "75", "--format", "json")
     told = json.loads(ran.out)["domains"][0]  # type: ignore[attr-defined]
     recorded = found.spec["results"][-1]["metrics"]
     assert told["examples"] == 299 and told["in training"] == "held out"

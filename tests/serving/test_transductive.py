@@ -161,7 +161,7 @@ def test_batchnorm_goes_with_no_other_statistics(of_photos: Trained) -> None:
 
     with pytest.raises(UnseenError, match="--runtime onnx"):
         check(of_photos, ("batchnorm",), exported=True)
-    with pytest.raises(UnseenError, match="that --site takes"):
+    with pytest.raises(UnseenError, match="that --as-site takes"):
         check(of_photos, ("batchnorm",), site="north")
 
 

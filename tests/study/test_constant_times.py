@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.times import dataset, write
 
-from unseen.choose.constant import answer_of
+from unseen.choice.constant import answer_of
 from unseen.core import Client, Split
 from unseen.core.survival import hazard_losses
 from unseen.datasets import DataSet, Domain, check

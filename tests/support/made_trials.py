@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unseen.choose import Trials
-from unseen.choose.trials import Trial
+from unseen.choice import Trials
+from unseen.choice.trials import Trial
 from unseen.spec.study import StudySpec
 
 

@@ -13,7 +13,7 @@ name = "rollcall"
 version = "1.0.0"
 description = "who is there"
 license = { file = "LICENSE" }
-dependencies = ["flwr>=1.41,<1.42"]
+dependencies = ["flwr>=1.41,<1.43"]
 [tool.flwr.app]
 publisher = "tests"
 fab-format-version = 1

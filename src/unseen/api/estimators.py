@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any, Self
@@ -93,6 +94,12 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self._scale = None
         if classes is None:
             self._scale = Scale(float(y.mean()), float(y.std(correction=0)) or 1.0)
+            if not math.isfinite(self._scale.mean) or not math.isfinite(self._scale.deviation):
+                raise UnseenError(
+                    f"y has numbers as large as {float(y.abs().max()):.3g}, whose mean or "
+                    "deviation is too large for a number of 64 bits.",
+                    remedy="Divide y by a fixed number, and multiply what is predicted by it.",
+                )
             y = self._scale.standardised(y)
         if names := unscaled(schema, sums):
             warnings.warn(f"{text_of_unscaled(names)}.", stacklevel=3)
@@ -102,6 +109,12 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             for name, index in rows.items()
         }
         self._schema, self._sums, self._classes = schema, sums, classes
+        if not isinstance(self.rounds, int | np.integer):
+            raise UnseenError(
+                f"rounds must be a whole number; found {self.rounds!r}: an estimator plays all of "
+                "them.",
+                remedy="Take rounds=20, or train until flat by unseen.Study and unseen.train.",
+            )
         self._study = StudySpec(
             methods=(self.method,), model=self.model, rounds=self.rounds, seeds=(self._seed(),),
             training=self.training or {},

@@ -6,12 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unseen.choose import Candidates, play
-from unseen.choose import choose as answer
-from unseen.choose.answer import Choice
-from unseen.choose.choice_page import write
-from unseen.choose.playing import RATES, portfolio_for
-from unseen.choose.rates import around
+from unseen.choice.answer import Choice
+from unseen.choice.choice_page import expectation_of
+from unseen.choice.rates import around
 from unseen.datasets.tables.frames import NAME, csv_of, with_plain_names
 from unseen.datasets.tables.sheet import names_of
 from unseen.errors import UnseenError, optional
@@ -27,6 +24,7 @@ from unseen.serving.reading.inputs import Inputs, TableInputs
 from unseen.serving.reading.labelled import Request
 from unseen.serving.reading.new_rows import Item, check_frame
 from unseen.serving.reading.row_columns import PLAIN
+from unseen.serving.spreadsheet import restored
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 
@@ -34,7 +32,7 @@ Folder = str | Path
 
 
 def train(
-    study: StudySpec | Folder,
+    study: StudySpec | Choice | Folder,
     out: Folder,
     *,
     method: str | None = None,
@@ -47,7 +45,8 @@ def train(
     """Train one model by one federation, as `unseen train` does.
 
     Args:
-        study: A study, or its name or file; its settings are `unseen.Study(**settings)`.
+        study: A study, or its name or file; its settings are `unseen.Study(**settings)`. Or an
+            answer of `unseen.choose`, whose recommended recipe is trained at all sites.
         out: The model's directory.
         method: Of several, which.
         holdout: The domain to evaluate on and not to train on.
@@ -56,20 +55,30 @@ def train(
         data_dir: Where data files are.
         progress: Whether to show a bar.
     """
-    if not isinstance(study, StudySpec | str | Path):
+    if not isinstance(study, StudySpec | Choice | str | Path):
         raise UnseenError(
-            f"what is trained is a study, or its name or file; found {type(study).__name__}.",
+            "what is trained is a study, its name or file, or an answer of unseen.choose; found "
+            f"{type(study).__name__}.",
             remedy="Make a study of settings: unseen.Study(**settings).",
         )
     overrides = {"holdout": holdout} if holdout is not None else {}
-    if isinstance(study, StudySpec):
+    expected = expectation_of(study.to_json()) if isinstance(study, Choice) else None
+    if expected is not None:
+        spec = fit.study_of(None, overrides, method, expected["study"])
+    elif isinstance(study, StudySpec):
         recipe = study.model_dump(exclude_defaults=True)
         spec = fit.study_of(None, overrides, method, recipe)
     else:
         spec = fit.study_of(str(study), overrides, method)
     folder = Path(data_dir) if data_dir is not None else None
     return fit.train(
-        spec, Path(out), folder, progress=progress, calibrate=calibrate, leave_out=leave_out
+        spec,
+        Path(out),
+        folder,
+        progress=progress,
+        expected=expected,
+        calibrate=calibrate,
+        leave_out=leave_out,
     )
 
 
@@ -118,6 +127,8 @@ def predict(
         kinds = {"prediction": "str"} | dict.fromkeys(columns.numbers, "float")
         # An answer may be called None or NA.
         frame = pandas.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])
+        for name in frame.columns.difference(columns.numbers):
+            frame[name] = frame[name].map(restored, na_action="ignore")
     if framed:
         frame = frame.drop(columns=["input", "line"]).set_axis(data.index)
     return frame
@@ -229,34 +240,6 @@ def tune(
     if not study.model_fields_set & {"holdout", "targets"}:
         values["holdout"] = "none"
     return Study(**values).search(out, jobs, data_dir, progress)
-
-
-def choose(
-    study: StudySpec,
-    out: Folder,
-    *,
-    recipes: str | Sequence[str] | None = None,
-    groups: int = 5,
-    jobs: int = 1,
-    data_dir: Folder | None = None,
-) -> Choice:
-    """Return which recipe works at the next site, how well and how surely.
-
-    Args:
-        study: The settings that all recipes share.
-        out: The folder of page and records.
-        recipes: Methods to choose among, one or several; None for those that fit the data.
-        groups: Groups of sites that are left out in turn.
-        jobs: Processes.
-        data_dir: Where data files are.
-    """
-    folder = Path(data_dir) if data_dir is not None else None
-    names = names_of(recipes) if recipes is not None else portfolio_for(study, folder)
-    candidates = Candidates(study, names, groups)
-    trials = play(candidates, Path(out) / "records", jobs=jobs, data_dir=folder)
-    choice = answer(trials)
-    write(choice, RATES, Path(out))
-    return choice
 
 
 def _is_frame(data: Any) -> bool:

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from unseen.cli.equations import inline, markdown
+from unseen.cli.families import FAMILIES
 from unseen.core.exchange import Method, Reference
 from unseen.core.templates import render
 from unseen.errors import Incompatible, UnseenError, nearest
@@ -107,27 +108,6 @@ def list_compositions() -> Rows:
     return ("method", "+", "cannot be"), rows
 
 
-def compositions_markdown() -> str:
-    """Return the matrix of compositions and the reason of each refusal, as Markdown."""
-    reasons = compositions()
-    kinds = {key: _kind(*key, reason) for key, reason in reasons.items() if reason is not None}
-    notes = {kind: i for i, kind in enumerate(dict.fromkeys(kinds.values()), 1)}
-    marks = {
-        name: [str(notes[kinds[name, m]]) if (name, m) in kinds else "✓" for m in MODIFIERS]
-        for name in METHODS
-    }
-    template = "templates/compositions.md.jinja"
-    return render("unseen.cli", template, marks=marks, modifiers=MODIFIERS, notes=notes)
-
-
-def _kind(name: str, modifier: str, reason: str) -> str:
-    """Return a refusal's reason with METHOD and MODIFIER in the places of their names."""
-    twice = name == modifier  # the method is named first
-    for word, place, count in ((name, "METHOD", int(twice)), (modifier, "MODIFIER", 0)):
-        reason = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", place, reason, count=count)
-    return reason
-
-
 CATALOGUES: dict[str, Callable[[], Rows]] = {
     "methods": list_methods,
     "compositions": list_compositions,
@@ -175,9 +155,29 @@ def pages() -> dict[str, str]:
     """Return file name -> Markdown: a page for each method and modifier, and their index."""
     names = list(dict.fromkeys((*METHODS, *MODIFIERS)))
     files = {f"{name}.md": _markdown(name) for name in names}
-    rows = [(name, inline(does), source) for name, does, source in list_methods()[1]]
-    index = render("unseen.cli", "templates/methods.md.jinja", methods=rows)
+    lines = {title: list(map(_line, members)) for title, members in FAMILIES.items()}
+    index = render("unseen.cli", "templates/methods.md.jinja", families=lines)
     return {"README.md": index} | files
+
+
+def _line(name: str) -> tuple[str, str, str]:
+    """Return how a method or modifier is written, what it does, and its source in short."""
+    path = name.removeprefix("+")
+    part = METHODS[path] if path == name else MODIFIERS[path]
+    references = method(path).references if path == name else _added(_alone(path))
+    link = f"[{name}]({path}.md)"
+    if path == name and path in MODIFIERS:
+        link += f" (`+{path}`)"
+    sources = references if len(references) == 2 else references[:1]
+    return link, inline(_first(part)).rstrip("."), "; ".join(map(_short, sources))
+
+
+def _short(reference: Reference) -> str:
+    """Return the first author and the year of a reference."""
+    first, *others = reference.text.partition(". ")[0].split(", ")
+    year = re.findall(r"\b(?:19|20)\d\d\b", reference.text)[-1]
+    joint = others or first.endswith(" et al")
+    return f"{first.removesuffix(' et al')}{' et al.' if joint else ''} {year}"
 
 
 def _markdown(name: str) -> str:

@@ -1,22 +1,18 @@
 """`unseen choose`: which recipe for the next site."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from unseen.cli.console import Settings, names
-
-#: What the label of a csv file may be.
-TASKS = ("classification", "regression")
+from unseen.cli.console import Settings, Site, names
 
 
 def choose(
     name: Annotated[str, typer.Argument(metavar="FILE.csv|FOLDER|NAME|FILE.toml")],
     settings: Settings = None,
-    domain: str | None = None,
+    site: Site = None,
     label: str | None = None,
     event: str | None = None,
     task: str | None = None,
@@ -41,12 +37,12 @@ def choose(
     disclosed and what it cost. `unseen train --recipe DIR/choice.json` takes the answer.
 
     Args:
-        name: Your csv file, with --domain and --label; your folder of images, as
+        name: Your csv file, with --site and --label; your folder of images, as
             SITE/CLASS/image.png; or a study, of which the data, the network and the training are
             taken.
         settings: Settings of the study's file, to be changed; of a csv file also options of its
             table, such as "drop=['id']", of a folder those of its images, such as size=28.
-        domain: The column of a csv file that names the site.
+        site: The column of a csv file that names the site.
         label: The column of a csv file that holds the label.
         event: The column of a csv file that says whether the event was seen (1) or the row was
             censored (0), where the label is the time until it.
@@ -67,42 +63,34 @@ def choose(
         dry_run: Check everything, say how many trainings there are and what they take; train
             nothing.
     """
-    from unseen.choose import Candidates, play
-    from unseen.choose import choose as answer
-    from unseen.choose.choice_page import paragraph, write
-    from unseen.choose.forecast import forecast, plans
-    from unseen.choose.playing import portfolio_for
-    from unseen.datasets.image_files import folder
-    from unseen.datasets.tables import delimited
-    from unseen.errors import UnseenError
+    from unseen.choice import choose as answer
+    from unseen.choice import play
+    from unseen.choice.choice_page import answer_lines, not_judged, write
+    from unseen.choice.choice_request import Question, asked
+    from unseen.choice.forecast import forecast, plans
     from unseen.spec.named import parse_override, split_list
-    from unseen.spec.study import StudySpec
 
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
-    reading = folder.OPTIONS if of_images(name) else delimited.OPTIONS
-    own = {key: overrides.pop(key) for key in reading if key in overrides}
-    own |= {"event": event} if event is not None else {}
-    source, about = source_of(name, domain, label, task, own)
-    if Path(name).is_dir():
-        if data_dir is not None:
-            raise UnseenError(
-                f"{name} is a folder of images, and --data-dir names another place.",
-                remedy="Leave out --data-dir.",
-            )
-        data_dir = Path(name)
-    study = StudySpec.read(source, about | overrides)
-    if line := study.first_line:
-        print(line, file=sys.stderr)
     factors = [factor(text) for text in names(rates)]
-    portfolio = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
-    place = out or Path("choices") / study.name
-    candidates = Candidates(study, portfolio, groups, factors, not no_pool, not no_alone, nested)
+    question = Question(
+        name, overrides, site, label, event, task,
+        split_list(recipes) if recipes is not None else None,
+        groups, factors, not no_pool, not no_alone, nested, data_dir,
+    )  # fmt: skip
+    candidates, data_dir = asked(question)
+    if line := candidates.study.first_line:
+        print(line, file=sys.stderr)
+    place = out or Path("choices") / candidates.study.name
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
     if dry_run:
-        print("\n".join(forecast(plans(candidates, place / "records", data_dir), jobs)))
+        print(
+            "\n".join(
+                forecast(plans(candidates, place / "records", data_dir), jobs, candidates.refused)
+            )
+        )
         return
     try:
         trials = play(
@@ -113,95 +101,7 @@ def choose(
         raise typer.Exit(130) from None
     choice = answer(trials)
     page, data = write(choice, factors, place)
-    print(paragraph(choice))
-    print(f"page: {page}; for unseen train --recipe: {data}")
-
-
-def source_of(
-    name: str,
-    domain: str | None,
-    label: str | None,
-    task: str | None,
-    options: Mapping[str, Any],
-) -> tuple[str, dict[str, str]]:
-    """Return the study that data are tried with, and what it is to be told of them.
-
-    Args:
-        name: A csv file, a folder of images, or a study.
-        domain: The column of a csv file that names the site.
-        label: The column that holds the label.
-        task: What the label is, `classification` or `regression`; None to see it in the file.
-        options: Further options of the table, such as `event` or `drop`, or of the images.
-    """
-    from unseen.errors import UnseenError, choice
-
-    if name.lower().endswith((".csv", ".csv.gz")):
-        if domain is None or label is None:
-            raise UnseenError(
-                f"{name} is a table, and which columns name the site and hold the label is not "
-                "said.",
-                remedy=f"Write: unseen choose {name} --domain COLUMN --label COLUMN. unseen data "
-                f"check {name} lists the columns.",
-            )
-        if task is not None:
-            choice("--task", task, TASKS)
-        path = Path(name).resolve()
-        if not path.is_file():
-            raise UnseenError(f"there is no file {name}.")
-        every = {"path": str(path), "domain": domain, "label": label, **options}
-        if (
-            "event" not in options
-            and (task or task_of(path, domain, label, options)) == "regression"
-        ):
-            every["task"] = "regression"
-        listed = ", ".join(f"{key}={value!r}" for key, value in every.items())
-        return "table", {"dataset": f"table({listed})", "name": path.name.split(".")[0]}
-    images = of_images(name)
-    if (options and not images) or not {domain, label, task} <= {None}:
-        named = ", ".join(dict.fromkeys(["--domain", "--label", "--event", *options]))
-        raise UnseenError(
-            f"{named} and --task are of a csv file; the study says its own.",
-            remedy="Leave them out, or give a csv file.",
-        )
-    if images:
-        listed = ", ".join(f"{key}={value!r}" for key, value in options.items())
-        dataset = f"folder({listed})" if listed else "folder"
-        return "images", {"dataset": dataset, "name": Path(name).resolve().name}
-    return name, {}
-
-
-def of_images(name: str) -> bool:
-    """Return whether the data are a folder of images, and not one of studies."""
-    return Path(name).is_dir() and not any(Path(name).glob("*.toml"))
-
-
-def task_of(path: Path, domain: str, label: str, options: Mapping[str, Any]) -> str:
-    """Return whether a csv file's label is a class, or a number to predict, which is then said.
-
-    It is a number where `unseen data check` says that so many numbers are hardly classes: more than
-    15, or more than 10 that are not all whole.
-
-    Args:
-        path: The file.
-        domain: The column of the site.
-        label: The column of the label.
-        options: Those of the table, some of which say how the file is read.
-    """
-    from unseen.datasets.tables.delimited import READING
-    from unseen.datasets.tables.sheet import coded, read
-
-    reading = {name: options[name] for name in READING if name in options}
-    sheet = read(path, [domain, label], **reading)
-    values, _ = coded(sheet.plain(label))
-    most = 10 if any("." in value for value in values) else 15
-    if len(values) <= most or any(sheet.number(cell) is None for cell in sheet.present(label)):
-        return "classification"
-    print(
-        f"the label {label!r} is a number with {len(values):,} values, and is predicted as one; "
-        "--task classification takes every value for a class",
-        file=sys.stderr,
-    )
-    return "regression"
+    print("\n".join((*answer_lines(choice, page, data), *not_judged(choice))))
 
 
 def factor(text: str) -> float:

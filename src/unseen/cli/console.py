@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")]
 Study = Annotated[str, typer.Argument(metavar="NAME|FILE.toml")]
+#: The column of a file that names the site; --domain is the name it had in version 0.1.
+Site = Annotated[str | None, typer.Option("--site", "--domain", metavar="COLUMN")]
 
 #: Columns of a file or a pipe, unless the variable COLUMNS says how many.
 WIDE = 160
@@ -57,6 +59,27 @@ class Documented(TyperCommand):
                 param.secondary_opts = []
         others["help"] = "\n\n".join(part.replace("\n", " ") for part in text.split("\n\n"))
         super().__init__(name, params=params, callback=callback, **others)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if any(param.name == "settings" for param in self.params):
+                raise as_setting(error) from None
+            raise
+
+
+def as_setting(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error for an unknown option, which may be a setting that was written as one."""
+    from unseen.datasets.image_files import folder
+    from unseen.datasets.tables import delimited
+    from unseen.spec.study import StudySpec
+
+    name = error.option_name.lstrip("-").replace("-", "_")
+    if name not in {*StudySpec.model_fields, *delimited.OPTIONS, *folder.OPTIONS}:
+        return error
+    what = f"No such option: {error.option_name}. It is a setting: write {name}=VALUE, no dashes."
+    return click.UsageError(what, error.ctx)
 
 
 def names(text: str | None) -> tuple[str, ...]:

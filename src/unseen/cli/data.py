@@ -35,7 +35,7 @@ def check(
     data_dir: Path | None = None,
     everything: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
-    """Count examples per domain and class, compare checksums, name unreadable files.
+    """Count examples per site and class, compare checksums, name unreadable files.
 
     Lists the columns of a table. NAME may be a csv file.
 

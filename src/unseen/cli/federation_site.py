@@ -94,6 +94,8 @@ def approve(folder: Folder, study: Study = "", withdraw: bool = False, model: bo
         what = f"{len(waiting)} studies {'are approved' if withdraw else 'wait'}: name one."
         raise UnseenError(what, remedy=f"unseen federation review {folder} lists them.")
     request = _request(folder, study, model) if study else waiting[0]
+    if not withdraw:
+        _check(site, request.proposal.study)
     ledger = SiteLedger(site.account)
     with ledger.lock():
         after = approvals.withdraw(request) if withdraw else approvals.approve(request)
@@ -167,6 +169,25 @@ def _account(folder: Path) -> tuple[Approvals, Site]:
 
     site = Site.read(Kit.read(folder, "site").folder)
     return Approvals(site.account), site
+
+
+def _check(site: Site, study: StudySpec) -> None:
+    """Refuse to approve what this site would refuse; say which figures would not leave."""
+    from unseen.errors import UnseenError
+    from unseen.federation.flower.site import load
+    from unseen.federation.flower.site_plan import roles_of
+    from unseen.federation.policy import preflight
+    from unseen.spec.visible import visible
+
+    refusals = preflight.of_study(site, study)
+    if not refusals:
+        roles = roles_of(study, site.name, site.role == "train")
+        refusals = list(preflight.of_data(site, study, load(site, study), roles))
+    if stops := [str(refusal) for refusal in refusals if refusal.trains]:
+        what = f"this site would refuse the study: {visible('; '.join(stops))}."
+        raise UnseenError(what, remedy=f"unseen federation review {site.kit} says all of it.")
+    for refusal in refusals:
+        say(f"stays here: {visible(str(refusal))}")
 
 
 def _asked(study: Path, model: bool) -> StudySpec:

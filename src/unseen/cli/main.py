@@ -16,6 +16,7 @@ from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation_site import federation
 from unseen.cli.machine import MACHINE, named
+from unseen.cli.printing import lenient
 from unseen.cli.sign_commands import sign, verify
 from unseen.cli.skeletons import new
 from unseen.cli.study_tables import read_studies, table
@@ -26,7 +27,7 @@ from unseen.spec.named import parse_override
 ORDER = (
     "choose", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
     "evaluate", "export", "serve", "sign", "verify", "list", "show", "new", "data", "federation",
-    "audit", "track",
+    "audit", "track", "cite",
 )  # fmt: skip
 
 
@@ -218,6 +219,14 @@ def show(method: str) -> None:
     print(page(method))
 
 
+@app.command()
+def cite() -> None:
+    """Print the BibTeX entry of unseen; `report` adds those of the methods that ran."""
+    from unseen.report.citations import own_entry
+
+    print(own_entry())
+
+
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -238,6 +247,7 @@ def main() -> None:
     """Run the command line; errors of the user's input are one paragraph, not a traceback."""
     import warnings
 
+    lenient()
     once = cache(lambda text: print(f"warning: {text}", file=sys.stderr))
     warnings.showwarning = lambda message, *_: once(str(message))
     try:

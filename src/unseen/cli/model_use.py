@@ -33,7 +33,7 @@ def export_of(trained: Trained, file: Path | None, site: str | None, key: str) -
     from unseen.serving.export import FILES, of_model
 
     if site is not None:
-        raise UnseenError("an export has the averaged statistics.", remedy="Leave out --site.")
+        raise UnseenError("an export has the averaged statistics.", remedy="Leave out --as-site.")
     if key and file is None:
         check_signed(trained.folder, key, FILES["onnx"])
     return of_model(trained, file)

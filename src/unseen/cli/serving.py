@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
-from unseen.cli.console import Settings, names, numbers
+from unseen.cli.console import Settings, Site, names, numbers
 from unseen.cli.model_use import end_with, export_of, name_code, name_faults
 
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR")]
 Count = Annotated[int, typer.Option(min=0)]
 Batch = Annotated[int | None, typer.Option(min=1)]
+#: A training site whose own BatchNorm statistics or intercepts are used.
+AsSite = Annotated[str | None, typer.Option(metavar="SITE")]
 AllowCode = Annotated[bool, typer.Option("--allow-code")]
 
 
@@ -35,7 +37,7 @@ def train(
 ) -> None:
     """Train one model by one federation, for use: on your images, your csv, with your own model.
 
-    FILE.toml is a study's file with one method. All domains train, unless holdout = "NAME" or a
+    FILE.toml is a study's file with one method. All sites train, unless holdout = "NAME" or a
     \\[holdout] table keeps some for an honest evaluation. The directory holds the model, its card,
     the report of its training and its citations.
 
@@ -45,7 +47,7 @@ def train(
         out: The model's directory (default: models/NAME).
         method: Such as "fedprox(mu=0.1)+ga".
         recipe: The choice.json of `unseen choose`, instead of FILE.toml.
-        holdout: A domain to evaluate on, not to train on; or none.
+        holdout: A site to evaluate on, not to train on; or none.
         seed: Of all random draws.
         weights: Initial weights, .pth or .safetensors.
         device: cpu or cuda.
@@ -66,7 +68,7 @@ def train(
 
     expected = None
     if recipe is not None:
-        from unseen.choose.choice_page import expectation
+        from unseen.choice.choice_page import expectation
 
         expected = expectation(recipe)
         if file is not None and "=" in file:  # a setting: there is no file
@@ -111,7 +113,7 @@ def predict(
     coverage: float | None = None,
     times: str | None = None,
     runtime: str = "torch",
-    site: str | None = None,
+    as_site: AsSite = None,
     batch: Batch = None,
     device: str = "cpu",
     profile: bool = False,
@@ -142,7 +144,7 @@ def predict(
             row at least this often, such as 0.8.
         times: When to give survival, such as 90,365 (default: the ends of the model's intervals).
         runtime: torch, or onnx for its export.
-        site: Use this training site's own BatchNorm statistics, if it kept any.
+        as_site: Use this training site's own BatchNorm statistics or intercepts, if it has any.
         batch: Inputs per pass (default: 32 images or 512 rows).
         device: cpu or cuda.
         profile: Print where the time went.
@@ -166,13 +168,13 @@ def predict(
     with clock.phase("loading"):
         trained = read(model_dir, device, allow_code, key)
         name_code(trained)
-        trained.at(site)
-        other = export_of(trained, None, site, key) if runtime == "onnx" else None
+        trained.at(as_site)
+        other = export_of(trained, None, as_site, key) if runtime == "onnx" else None
     lines_form = module.form_of(form, out) if not trained.masks else ""
     columns, rows = names(keep), trained.spec["input"]["kind"] == "table"
     check_copies(trained.inputs, inputs, columns)
     by = transductive.adaptations(names(adapt)) if adapt is not None else ()
-    transductive.check(trained, by, site, other is not None)
+    transductive.check(trained, by, as_site, other is not None)
     policy = policy_of(trained, threshold, abstain, coverage, numbers("--times", times))
     count, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
@@ -201,10 +203,10 @@ def predict(
 def evaluate(
     model_dir: ModelDir,
     data: Path | None = None,
-    domains: str | None = None,
+    sites: Annotated[str | None, typer.Option("--sites", "--domains", metavar="NAMES")] = None,
     metrics: str | None = None,
     label: str | None = None,
-    domain: str | None = None,
+    site: Site = None,
     groups: str | None = None,
     threshold: str | None = None,
     abstain: float | None = None,
@@ -215,7 +217,7 @@ def evaluate(
     page: Path | None = None,
     runtime: str = "torch",
     onnx: Path | None = None,
-    site: str | None = None,
+    as_site: AsSite = None,
     form: Annotated[str, typer.Option("--format")] = "text",
     out: Path | None = None,
     batch: Batch = None,
@@ -223,18 +225,18 @@ def evaluate(
     allow_code: AllowCode = False,
     key: str = "",
 ) -> None:
-    """Measure a model on data with labels: metrics per domain, with intervals.
+    """Measure a model on data with labels: metrics per site, with intervals.
 
     Without --data it is the data set of training, where UNSEEN_DATA says. What cannot be used is
     named, and the exit code is then 1.
 
     Args:
         model_dir: What `unseen train` wrote.
-        data: A csv or Parquet file, a folder [domain/]class/image, or the data set's folder.
-        domains: Only these, comma-separated.
+        data: A csv or Parquet file, a folder [site/]class/image, or the data set's folder.
+        sites: Only these, comma-separated.
         metrics: Such as accuracy,auroc, or all.
         label: The file's column of labels; of times until an event TIME,EVENT.
-        domain: The file's column of domains.
+        site: The file's column of sites.
         groups: Columns of subgroups, whose metrics are shown too, with the worst.
         threshold: As for predict; metrics of decisions move with it.
         abstain: As for predict; shows how many rows are answered, and how many of these rightly.
@@ -245,7 +247,7 @@ def evaluate(
         page: Write all of it as one HTML file, with ROC, calibration and decision curves.
         runtime: torch, or onnx for its export.
         onnx: The export (default: its model.onnx).
-        site: Use this training site's own BatchNorm statistics, if it kept any.
+        as_site: Use this training site's own BatchNorm statistics or intercepts, if it has any.
         form: text, markdown, csv or json.
         out: A file (default: stdout).
         batch: Inputs per pass (default: 32 images or 512 rows).
@@ -265,11 +267,13 @@ def evaluate(
     choice("--format", form, ("text", "markdown", "csv", "json"))
     trained = read(model_dir, device, allow_code, key)
     name_code(trained)
-    trained.at(site)
-    other = export_of(trained, onnx, site, key) if runtime == "onnx" or onnx is not None else None
+    trained.at(as_site)
+    other = (
+        export_of(trained, onnx, as_site, key) if runtime == "onnx" or onnx is not None else None
+    )
     policy = policy_of(trained, threshold, abstain, coverage)
-    few = names(domains) or None, names(metrics) or None
-    request = Request(data, *few, label, domain, batch, names(groups))
+    few = names(sites) or None, names(metrics) or None
+    request = Request(data, *few, label, site, batch, names(groups))
     tables = detail or page is not None, importance, gradients
     evaluation = run(trained, request, other, policy, *tables)
     if page is not None:

@@ -57,7 +57,7 @@ def tune(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of trials and files (default: tunings/NAME).
     """
-    from unseen.choose.rates import around
+    from unseen.choice.rates import around
     from unseen.results.search_records import as_csv
     from unseen.spec.named import parse_override, put, settings_of, split_list
     from unseen.study import Study as Runnable

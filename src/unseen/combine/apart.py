@@ -41,6 +41,10 @@ class Apart(Gram):
         return self.inner.differences
 
     @property
+    def solves(self) -> bool:  # type: ignore[override]
+        return self.inner.solves
+
+    @property
     def source(self) -> Weighted | None:
         return self.inner.source
 

@@ -56,6 +56,7 @@ class SemanticDivergence(Combine):
 
     #: Distances from the average, in all their kinds.
     differences: ClassVar[bool] = True
+    solves: ClassVar[bool] = False
 
     @property
     def sees(self) -> Sees:

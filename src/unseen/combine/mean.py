@@ -64,6 +64,7 @@ class Sum(Weighted):
     """
 
     averages: ClassVar[bool] = False
+    adds: ClassVar[bool] = True
 
     size: int | None = None
 

@@ -10,8 +10,9 @@ STEPS = 500
 NEAR = 0.25
 #: The decrement below which one more step squares it to less than rounding.
 FLAT = 1e-8
-#: Weights, of updates of length 1, from which on their sum is nothing but rounding.
-UNBOUNDED = 1e6
+#: Weights, of updates of length 1, from which on the length of their sum is unknown: it is √K, and
+#: its square has the error of an inner product, up to 1e-9 under encryption, times such a square.
+UNBOUNDED = 1e4
 
 
 def bargain(gram: Tensor) -> Tensor | None:

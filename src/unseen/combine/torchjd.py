@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -20,11 +20,11 @@ Weighting = Literal[
     "config", "random",
 ]  # fmt: skip
 #: Those that are computed here, without TorchJD.
-OWN = ("nash-mtl", "config", "random")
+OWN = ("nash-mtl", "imtl-g", "aligned-mtl", "config", "random")
 #: Weighting -> what TorchJD calls it.
 CLASSES = {
     "upgrad": "UPGrad", "mgda": "MGDA", "cagrad": "CAGrad", "dualproj": "DualProj",
-    "imtl-g": "IMTLG", "aligned-mtl": "AlignedMTL", "fairgrad": "FairGrad",
+    "fairgrad": "FairGrad",
 }  # fmt: skip
 _REMEMBERS = (
     "remembers one task after the other from call to call, and clients come and go between rounds"
@@ -46,6 +46,10 @@ ELSEWHERE = {
     "modo": (_TWICE, "Take mgda."),
     "sdmgrad": (_TWICE, "Take cagrad."),
 }
+#: |Σ w_i| below this share of Σ |w_i| is rounding.
+UNSUMMED = 1e-12
+#: FairGrad's solver has failed where (G w)_i w_i^(1/alpha), which should be 1, is off by this.
+UNSOLVED = 1.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ class JacobianDescent(Gram):
 
     Note:
         The inner products are divided by their mean norm first, since TorchJD takes a matrix of
-        norm below 0.01 for 0. `config` and `random` are computed without TorchJD, and `nash-mtl` is
+        norm below 0.01 for 0. `imtl-g`, `aligned-mtl`, `config` and `random` are computed without
+        TorchJD; the first three leave out the directions of `principal`. `nash-mtl` is
         `unseen.combine.nash.bargain` on inner products of Frobenius norm 1: TorchJD's solver fails
         where the sum of the updates conflicts with one of them and returns its start, the plain
         mean. Where all updates are 0 the weights are the prior's. They are so, too, where a solver
@@ -85,6 +90,8 @@ class JacobianDescent(Gram):
         >>> rule(g, {}, rule.init(2, 2))[0]  # doctest: +SKIP
         tensor([0.2000, 0.4000])
     """
+
+    solves: ClassVar[bool] = True
 
     weighting: Weighting = "upgrad"
     c: Annotated[NotNegative, uniform(0.1, 0.9)] = 0.5
@@ -134,8 +141,9 @@ class JacobianDescent(Gram):
     def _raw(self, inner: Tensor, generator: Draws) -> Tensor | None:
         if self.weighting == "nash-mtl":
             return bargain(inner / inner.norm())
-        if self.weighting == "config":
-            return conflict_free(inner)
+        solvers = {"config": conflict_free, "imtl-g": impartial, "aligned-mtl": aligned}
+        if self.weighting in solvers:
+            return solvers[self.weighting](inner)
         if self.weighting == "random":
             return torch.randn(len(inner), generator=drawing(generator)).to(inner).softmax(0)
         options = {"cagrad": {"c": self.c}, "fairgrad": {"alpha": self.alpha}}
@@ -145,9 +153,14 @@ class JacobianDescent(Gram):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 kind = getattr(library(), f"{CLASSES[self.weighting]}Weighting")
-                return kind(**options.get(self.weighting, {}))(scaled)  # type: ignore[no-any-return]
+                w: Tensor = kind(**options.get(self.weighting, {}))(scaled)
         except (ValueError, ArithmeticError, RuntimeError):
             return None
+        return None if self.weighting == "fairgrad" and self._unsolved(scaled, w) else w
+
+    def _unsolved(self, inner: Tensor, w: Tensor) -> bool:
+        """Return whether fairgrad's w are no solution, as where some mean of the updates is 0."""
+        return not bool(((inner @ w) * w ** (1 / self.alpha) - 1).abs().max() < UNSOLVED)
 
 
 def conflict_free(inner: Tensor) -> Tensor | None:
@@ -164,13 +177,55 @@ def conflict_free(inner: Tensor) -> Tensor | None:
     """
     length = inner.diagonal().clamp_min(0).sqrt()
     over = torch.where(length > 0, 1 / length.clamp_min(torch.finfo(inner.dtype).tiny), 0)
-    cosines = inner * over * over[:, None]
-    w = over * (torch.linalg.pinv(cosines, hermitian=True) @ (length > 0).to(inner))
+    values, vectors = principal(inner * over * over[:, None])
+    w = over * (vectors @ ((vectors.T @ (length > 0).to(inner)) / values))
     size = w @ inner @ w
     if not bool(size > 0):
         return None
     along: Tensor = w * (inner @ w).sum() / size
     return along
+
+
+def impartial(inner: Tensor) -> Tensor | None:
+    """Return IMTL-G's weights of updates with these inner products [K, K]: w ∝ G⁺ (‖u_i‖)_i.
+
+    Returns:
+        None where the weights would sum to 0.
+
+    Source:
+        Liu et al. 2021, "Towards Impartial Multi-task Learning"; for linearly dependent updates as
+        in Quinton and Rey 2024, "Jacobian Descent for Multi-Objective Optimization".
+    """
+    length = inner.diagonal().clamp_min(0).sqrt()
+    values, vectors = principal(inner)
+    w = vectors @ ((vectors.T @ length) / values)
+    total = w.sum()
+    return w / total if float(total.abs()) > UNSUMMED * float(w.abs().sum()) else None
+
+
+def aligned(inner: Tensor) -> Tensor:
+    """Return Aligned-MTL's weights of updates with these inner products [K, K].
+
+        w = √λ_min G^(−½) 1/K,   λ_min the smallest eigenvalue of G that is not 0
+
+    Source:
+        Senushkin et al. 2023, "Independent Component Alignment for Multi-Task Learning",
+        Algorithm 1.
+    """
+    values, vectors = principal(inner)
+    return vectors @ ((values.min() / values).sqrt() * vectors.mean(0))
+
+
+def principal(inner: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the eigenvalues [r] and eigenvectors [K, r] of inner products that are not rounding.
+
+    Updates are float32, so that the smaller eigenvalues of their K inner products, summed exactly,
+    are nothing from K · eps of the largest on, which is where TorchJD stops too for such updates.
+    The inner products themselves are finer than that, in the clear and under encryption.
+    """
+    values, vectors = torch.linalg.eigh(inner)
+    significant = values > values.max() * len(inner) * torch.finfo(torch.float32).eps
+    return values[significant], vectors[:, significant]
 
 
 def library() -> Any:

@@ -246,6 +246,10 @@ class Method:
             `ONE_LABEL`, which masks are not, or `MASKS`.
         fits: What it fits in place of the study's network, without steps on batches, such as "a
             random forest"; "" where it trains that network.
+        unfit: Why it cannot serve data of a blueprint, as a reason that its name comes before; ""
+            where it can.
+        left_out: Its members that cannot serve data of a blueprint, and that it goes without ->
+            why.
     """
 
     name: str
@@ -260,6 +264,8 @@ class Method:
     shares: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     fits: str = ""
+    unfit: Callable[[Blueprint], str] = lambda blueprint: ""
+    left_out: Callable[[Blueprint], Mapping[str, str]] = lambda blueprint: {}
 
     def completed(self, model: Model, blueprint: Blueprint) -> Method:
         """Return the method as it is for its network, which can be played."""

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from unseen.core.labels import CUT
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -20,6 +22,11 @@ class Scale:
 
     mean: float
     deviation: float
+
+    @property
+    def far(self) -> bool:
+        """Whether numbers are so far from 0 that float32 would cut their spread."""
+        return abs(self.mean) * 2.0**-24 > CUT * self.deviation
 
     def standardised(self, y: Tensor) -> Tensor:
         """Return labels [N] as a model is trained on them, in float32, rounded once."""

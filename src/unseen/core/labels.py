@@ -1,12 +1,16 @@
 """What examples are labelled by: a class, a number, a mask of classes, or a time until an event."""
 
+from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-#: Classes [N] int64, numbers [N] float32, masks [N, H, W] int64 of a class for each pixel, or times
-#: and events [N, 2] float32.
+#: Classes [N] int64; numbers [N], or times and events [N, 2], of the type of `exact_numbers`;
+#: or masks [N, H, W] int64 of a class for each pixel.
 Kind = Literal["classes", "numbers", "masks", "times"]
+#: The share of the labels' deviation that float32 may round away.
+CUT = 1e-5
 #: The code of a pixel that no loss and no metric counts.
 IGNORED = -1
 #: Red, green and blue of the classes: background, then Okabe and Ito's colours again and again.
@@ -27,6 +31,22 @@ def kind_of(classes: object, masks: bool, times: bool = False) -> Kind:
     if classes is None:
         return "times" if times else "numbers"
     return "masks" if masks else "classes"
+
+
+def exact_numbers(values: Sequence[float | Sequence[float]]) -> Tensor:
+    """Return labels [N] or [N, 2] in float32, or in float64 where float32 would cut their spread.
+
+    It does where numbers are far from 0 and near one another, such as times since 1970.
+
+    Example:
+        >>> exact_numbers([0.1, 7.0]).dtype, exact_numbers([1e12, 1e12 + 1]).dtype
+        (torch.float32, torch.float64)
+    """
+    whole = torch.tensor(values, dtype=torch.float64)
+    short = whole.float()
+    loss = (short.double() - whole).abs()
+    spread = whole.std(dim=0, correction=0) if len(whole) else whole.sum(0)
+    return whole if bool((loss > CUT * spread).any()) else short
 
 
 def are_masks(y: Tensor) -> bool:

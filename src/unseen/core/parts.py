@@ -22,6 +22,8 @@ class Part(Checked):
             what is added must come inside of it.
         at_sites: It is a server's step that sites can take for a server that reads nothing: it
             depends on the sums and on what the sealed state carries alone.
+        adds_exactly: Its rows are float64 sums without rounding, which add up to the same bits in
+            any order.
         sends_sums: Its rows are values of its own, never the model's vector, so that clients of one
             process may look at one copy of the model in turn.
     """
@@ -31,6 +33,7 @@ class Part(Checked):
     outermost: ClassVar[bool] = False
     at_sites: ClassVar[bool] = False
     sends_sums: ClassVar[bool] = False
+    adds_exactly: ClassVar[bool] = False
 
 
 class Wrapper(Part):

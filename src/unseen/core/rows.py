@@ -71,10 +71,15 @@ class Mixing(Protocol):
 
     Attributes:
         differences: Whether these weights stay the same where one vector is taken off all rows.
+        solves: Whether it solves equations in the inner products, so that they are summed in
+            float64.
     """
 
     @property
     def differences(self) -> bool: ...
+
+    @property
+    def solves(self) -> bool: ...
 
     def weights(
         self, gram: Tensor, table: Table, state: RuleState, generator: Draws
@@ -120,12 +125,13 @@ class DenseRows:
             vector[block] = w @ self.matrix[:, block].contiguous()
         return vector
 
-    def gram(self, blocks: Columns = None) -> Tensor:
+    def gram(self, blocks: Columns = None, dtype: torch.dtype | None = None) -> Tensor:
         if blocks is None:
-            return gram(self.matrix)
+            return gram(self.matrix, dtype=dtype)
         # Copied, so that every block lies alike in memory whatever the rows' distance is: a
         # kernel may sum in another order for another alignment.
-        return torch.stack([gram(self.matrix[:, block].contiguous()) for block in blocks])
+        parts = (self.matrix[:, block].contiguous() for block in blocks)
+        return torch.stack([gram(part, dtype=dtype) for part in parts])
 
     def dense(self) -> Tensor:
         return self.matrix
@@ -133,7 +139,7 @@ class DenseRows:
     def weigh(
         self, rule: Mixing, blocks: Columns, table: Table, state: RuleState, generator: Draws
     ) -> WithState:
-        products = self.gram(blocks)
+        products = self.gram(blocks, torch.float64 if rule.solves else None)
         if rule.differences and coarse(products):
             products = self.about(products, blocks)
         return rule.weights(products, table, state, generator)
@@ -155,7 +161,7 @@ class DenseRows:
         return DenseRows(own, self.reference, self._memory_limit)
 
 
-def gram(matrix: Tensor, width: int = GRAM_WIDTH) -> Tensor:
+def gram(matrix: Tensor, width: int = GRAM_WIDTH, dtype: torch.dtype | None = None) -> Tensor:
     """Return U Uᵀ [K, K] on the CPU in float64, for U [K, P].
 
     One float32 product over all columns is wrong in the third digit at P = 11.7 M and can flip the
@@ -163,18 +169,23 @@ def gram(matrix: Tensor, width: int = GRAM_WIDTH) -> Tensor:
 
     Args:
         matrix: U.
-        width: Products are summed in the matrix's own type inside tiles of this many columns, and
-            in float64 across tiles.
+        width: Products are summed in `dtype` inside tiles of this many columns, and in float64
+            across tiles.
+        dtype: The matrix's own type, unless said otherwise.
     """
     K, P = matrix.shape
+    dtype = dtype or matrix.dtype
+    # The products of a tile, and the copy of it where its type changes.
+    numbers = K**2 if dtype == matrix.dtype else max(K**2, K * width)
     total = torch.zeros(K, K, dtype=torch.float64, device=matrix.device)
     tiled = P // width * width
     if tiled:
         tiles = matrix[:, :tiled].unflatten(1, (-1, width)).transpose(0, 1)
-        for some in tiles.split(max(1, GRAM_NUMBERS // K**2)):
+        for part in tiles.split(max(1, GRAM_NUMBERS // numbers)):
+            some = part.to(dtype)
             total += torch.bmm(some, some.transpose(1, 2)).double().sum(0)
     if tiled < P:
-        tail = matrix[:, tiled:]
+        tail = matrix[:, tiled:].to(dtype)
         total += (tail @ tail.T).double()
     return ((total + total.T) / 2).cpu()
 

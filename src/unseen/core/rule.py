@@ -36,11 +36,13 @@ class Combine(Checked, ABC):
         adapts: Whether it is a mean whose weights change from round to round.
         outvotes: Whether it bounds what a wrong client can do, so that no plain mean may stand
             beside it.
+        adds: Whether it is the plain sum of all rows.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
     adapts: ClassVar[bool] = False
     outvotes: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
     blocks: Blocks = "whole"
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
@@ -192,9 +194,13 @@ class Gram(Combine):
             show.
         spread: Whether they depend on how much updates differ, to which numbers that every client
             has for itself must not count.
+        solves: Whether the weights solve equations in the inner products, which then are summed in
+            float64: where updates are linearly dependent, the rounding of a sum in float32 is all
+            that an inverse would see.
     """
 
     differences: ClassVar[bool] = False
+    solves: ClassVar[bool] = False
     spread: ClassVar[bool] = False
 
     @property

@@ -20,7 +20,7 @@ from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.datasets.label_faults import check_arrays, label_faults, outside
-from unseen.datasets.tables import encoding
+from unseen.datasets.tables import encoding, sums_check
 from unseen.datasets.tables.encoding import FLAT, Schema
 from unseen.errors import UnseenError
 
@@ -297,6 +297,14 @@ class Totals:
             return y[:, None]
         t, event = y[:, :1].double(), y[:, 1:] > 0
         return torch.where(event & (t > 0), t, math.nan).log()
+
+    def impossible(self, sums: Tensor, most: int | None = None) -> str | None:
+        """Return why no rows have these sums, or None, see `sums_check.impossible`."""
+        return sums_check.impossible(self.joint, sums, most)
+
+    def far(self, sums: Mapping[str, Tensor]) -> dict[str, str]:
+        """Return whose values are out of proportion to the others', see `sums_check.far`."""
+        return sums_check.far(self.joint, sums, self.columns)
 
     def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
         """Return statistics that follow from public ranges alone, see `encoding.of_ranges`."""

@@ -10,6 +10,9 @@ from torch import Tensor
 from unseen.core.labels import IGNORED, are_masks
 from unseen.errors import UnseenError
 
+#: The types of numbers and times.
+NUMBERS = (torch.float32, torch.float64)
+
 
 def check_arrays(
     name: str, classes: Sequence[str] | None, domains: Iterable[Mapping[str, Any]]
@@ -77,8 +80,8 @@ def label_faults(
         instead = "; write y.squeeze(1)" if y.shape[1:] == (1,) else ""
         yield f"labels of shape {list(y.shape)}; [{len(y)}] was expected{instead}"
     elif classes is None:
-        if y.dtype != torch.float32 or not bool(y.isfinite().all()):
-            yield "targets that are not finite float32 numbers"
+        if y.dtype not in NUMBERS or not bool(y.isfinite().all()):
+            yield "targets that are not finite float32 or float64 numbers"
     elif y.dtype != torch.int64 or outside(y, len(classes)):
         wrong = sorted(set(y.tolist()) - set(range(len(classes))))[:5]
         expected = f"integers (int64) from 0 to {len(classes) - 1} were expected"
@@ -106,7 +109,7 @@ def mask_faults(classes: Sequence[str] | None, x: Tensor, y: Tensor) -> Iterator
 
 def time_faults(y: Tensor) -> Iterator[str]:
     """Yield what keeps labels from being times and events."""
-    if y.dtype != torch.float32 or y.shape[1:] != (2,):
+    if y.dtype not in NUMBERS or y.shape[1:] != (2,):
         yield f"times and events of shape {list(y.shape)}, {y.dtype}; float32 [N, 2] was expected"
     elif not bool(y.isfinite().all()) or bool((y[:, 0] < 0).any()):
         yield "times that are below 0 or not finite"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import cast
 
 from torch import Tensor, float16
 
@@ -18,8 +19,10 @@ from unseen.core import (
     Method,
     Model,
     Reply,
+    Rows,
     Turn,
 )
+from unseen.core.added_rows import Added, AddedRows, add, totals
 from unseen.core.entering import apart
 from unseen.core.joint import Ask, JointLocal, OneOf, Several
 from unseen.core.parts import able
@@ -96,8 +99,11 @@ class InProcess(Backend):
         left = [ask for ask in asks() if not is_given(ask, answers)] if answers else []
         ready = Ready(answers, {ask.turn.client for ask in left} if answers else {*clients})
         replies = []
+        # The row of one alone may be wanted by whoever sends it on.
+        sums = totals(exchange, inbox) if len(clients) > 1 else {}
         for name, k in zip(clients, places, strict=True):
-            replies.append(self._one(exchange, inbox, name, turn, k, ready))
+            reply = self._one(exchange, inbox, name, turn, k, ready)
+            replies.append(add(reply, sums, exchange, inbox))
             self._rows.let_go()
         return replies
 
@@ -195,8 +201,10 @@ class InProcess(Backend):
         self.model.bind(vector, buffers)
         return {"model": vector, "buffers": buffers}
 
-    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
+    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
         rows = [reply.rows[slot] for reply in replies]
+        if rows and isinstance(rows[0], Added):
+            return AddedRows(cast("list[Added]", rows))
         return DenseRows(rows, reference, self.memory_limit)
 
 

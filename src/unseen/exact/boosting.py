@@ -44,6 +44,7 @@ class Counts(Part):
     """What a site sends first: rows in each cell of the fine grid, and sums of its labels."""
 
     sends_sums = True
+    adds_exactly = True
 
     classes: int | None
 

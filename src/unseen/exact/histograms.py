@@ -1,8 +1,9 @@
 """What a site sends for a level of a tree: sums of derivatives by node, column and bin."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -27,6 +28,7 @@ class Histograms(JointLocal):
     """
 
     sends_sums = True
+    adds_exactly = True
 
     forest: BoostedForest
 
@@ -48,12 +50,14 @@ class Histograms(JointLocal):
         sizes = [site["boost.nodes"].shape[0] for site in before]
         table = {n: joined([site[f"boost.{n}"] for site in before], sizes) for n in ROWS}
         changed = self._changed(trees, table, clients, turn.round)
-        sums = self._sums(trees, table | changed, sizes, turn.round)
+        sums = self._sums(trees, table | changed, turn.round)
+        ends = list(accumulate(sizes, initial=0))
         round, answers = torch.tensor(turn.round), list[tuple[Reply, Memory]]()
         for i, own in enumerate(divided(changed, sizes)):
             memory = {**before[i], **own, "boost.round": round}
             loss = float(memory["boost.loss"])
-            reply = Reply({"model": sums[i]}, {"examples": sizes[i], "steps": 1, "loss": loss})
+            row = Late("model", partial(sums, slice(ends[i], ends[i + 1])))
+            reply = Reply(row, {"examples": sizes[i], "steps": 1, "loss": loss})
             answers.append((reply, memory))
         return answers
 
@@ -92,26 +96,54 @@ class Histograms(JointLocal):
         return divided(table, [len(y)])[0]
 
     def _sums(
-        self, trees: Grown, table: Mapping[str, Array], sizes: Sequence[int], round: int
-    ) -> Tensor:
-        """Return each site's histograms [K, G · nodes sent · d · B · 3].
+        self, trees: Grown, table: Mapping[str, Array], round: int
+    ) -> Callable[[slice], Tensor]:
+        """Return a function from a site's rows to its histograms [G · nodes sent · d · B · 3].
 
         Args:
             trees: The trees.
             table: The rows of all sites, one site after the other.
-            sizes: How many rows each has [K].
             round: The round.
         """
         forest, level = self.forest, self.forest.level(round)
         feature, first = trees.feature[trees.under_way(round // forest.depth)], 2**level - 1
         asked, own = np.zeros(feature.shape, bool), slice(first, 2 * first + 1)
         asked[:, own] = feature[:, own] == ASKED if level else True
-        pairs = (forest.scores, forest.pairs(level))
-        # numpy asks the system for huge pages each time, which costs more than the sums.
-        sums = torch.empty(len(sizes), *pairs, forest.inputs, forest.bins, 3, dtype=torch.float64)
-        cells, nodes, scores = (table[name] for name in ROWS)
-        loops(cells.size).add_up(cells, np.cumsum(sizes), nodes, scores, asked, first, sums.numpy())
-        return sums.flatten(1)
+        shape = (1, forest.scores, forest.pairs(level), forest.inputs, forest.bins, 3)
+        add_up = loops(table["cells"].size).add_up
+
+        def of(rows: slice) -> Tensor:
+            cells, nodes, scores = (table[name][rows] for name in ROWS)
+            # numpy asks the system for huge pages each time, which costs more than the sums.
+            sums = torch.empty(shape, dtype=torch.float64)
+            add_up(cells, np.array([len(cells)]), nodes, scores, asked, first, sums.numpy())
+            return sums.flatten()
+
+        return of
+
+
+@dataclass(frozen=True)
+class Late(Mapping[str, Tensor]):
+    """One row by its slot, made when it is asked for: those of all sites at once take much memory.
+
+    Attributes:
+        slot: The slot.
+        row: Returns the row.
+    """
+
+    slot: str
+    row: Callable[[], Tensor]
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name != self.slot:
+            raise KeyError(name)
+        return self.row()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((self.slot,))
+
+    def __len__(self) -> int:
+        return 1
 
 
 def remembers(memory: Memory, round: int) -> bool:

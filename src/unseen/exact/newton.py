@@ -17,7 +17,7 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.errors import Diverged, TooFewRows, UnseenError
+from unseen.errors import Diverged, TooFewRows
 
 Family = Literal["multinomial", "linear"]
 #: Coefficients whose second derivatives still fit a message: their number grows with the square.
@@ -235,14 +235,15 @@ def solved(matrix: Tensor, right: Tensor) -> Tensor:
     return least
 
 
-def check_size(shape: Shape) -> None:
-    """Refuse a model whose second derivatives do not fit a message."""
-    if shape.free > MOST_COEFFICIENTS:
-        many = f" and {shape.outputs:,} classes" if shape.scores > 1 else ""
-        numbers = " If the classes are numbers to predict: task='regression' in table(...)."
-        raise UnseenError(
-            f"glm solves for all its coefficients at once: at most {MOST_COEFFICIENTS:,}; these "
-            f"data need {shape.free:,}, for {shape.inputs:,} inputs{many}.",
-            remedy="Take fedavg with model = 'logistic', which needs no second derivatives."
-            + numbers * (shape.family == "multinomial" and shape.outputs > MANY_CLASSES),
-        )
+def too_large(shape: Shape) -> str:
+    """Return why the second derivatives of a model do not fit a message; "" where they do."""
+    if shape.free <= MOST_COEFFICIENTS:
+        return ""
+    many = f" and {shape.outputs:,} classes" if shape.scores > 1 else ""
+    numbers = ", and if the classes are numbers to predict, task='regression' in table(...)"
+    return (
+        f"solves for all its coefficients at once, at most {MOST_COEFFICIENTS:,}: these data need "
+        f"{shape.free:,}, for {shape.inputs:,} inputs{many}; take fedavg with model = 'logistic'"
+        + numbers
+        * (shape.family == "multinomial" and shape.outputs > MANY_CLASSES)
+    )

@@ -22,6 +22,7 @@ class LeftOfCuts(Part):
     """What a site sends for one level: sums over its rows left of every cut that is tried."""
 
     sends_sums = True
+    adds_exactly = True
 
     sizes: Sizes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from unseen.choose.playing import IMAGES, TABLES
-from unseen.choose.rates import at_rate, learning_rate
-from unseen.choose.trials import BASE
+from unseen.choice.playing import IMAGES, TABLES
+from unseen.choice.rates import at_rate, learning_rate
+from unseen.choice.trials import BASE
 from unseen.datasets import info
 from unseen.errors import UnseenError
 from unseen.expression import parse

@@ -201,6 +201,9 @@ def _network(kit: Kit, now: datetime) -> Iterator[Finding]:
         recognised = f"the server knows the key of {kit.name}"
         yield Finding.of("registration", probe.unregistered(kit, answer), recognised)
     there = answer.content
+    if "unseen" not in there:
+        yield Finding("versions", "skipped", "the server tells them to registered sites alone")
+        return
     pairs = (f"{k} {v} here, {there.get(k, '?')} there" for k, v in probe.versions().items())
     yield Finding.of("versions", probe.other_versions(answer), ", ".join(pairs))
     if there.get("registered"):
@@ -236,7 +239,8 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
         yield Finding("data", "skipped", "no study to compare with", "--study STUDY.toml")
         return
     from unseen.federation.flower.site import Site, load
-    from unseen.federation.policy.study_rules import breaches
+    from unseen.federation.flower.site_plan import roles_of
+    from unseen.federation.policy import preflight
     from unseen.spec.study import StudySpec
 
     try:
@@ -244,19 +248,28 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
         own = Site(kit.name, Path(), kit.state, kit.role, kit.folder, kit.federation, policy)
         spec = StudySpec.read(study)
         site = Site.read(kit.folder) if settled else own
-        wrong = [f"{breach.why} (rule {breach.rule})" for breach in breaches(site.policy, spec)]
-        text = "; ".join(wrong) or "site.toml allows the study"
-        remedy = "change the study, or this site's rules" if wrong else ""
-        yield Finding("rules", "fault" if wrong else "ok", text, remedy)
+        wrong = preflight.of_study(site, spec)
+        yield from (_refused(refusal) for refusal in wrong)
         if wrong:
             return
         dataset = load(site if data is None else replace(site, data=data.absolute()), spec)
+        roles = roles_of(spec, site.name, site.role == "train")
+        later = list(preflight.of_data(site, spec, dataset, roles))
+        yield from (_refused(refusal) for refusal in later)
+        if not later:
+            yield Finding("rules", "ok", "site.toml allows the study, with the rows that are here")
     except UnseenError as error:
         yield Finding.of("data", error)
     except OSError as error:
         yield Finding("data", "fault", f"cannot be read: {error}", "check path and rights")
     else:
         yield from _judged(kit, spec, dataset)
+
+
+def _refused(refusal: Any) -> Finding:
+    """What would be refused; that figures alone do not leave ends no run."""
+    state: Literal["warning", "fault"] = "fault" if refusal.trains else "warning"
+    return Finding("rules", state, f"{refusal.why} (rule {refusal.rule})", refusal.remedy)
 
 
 def _counts(kit: Kit, study: Any, domain: Any) -> Finding:

@@ -83,6 +83,8 @@ def listener(host: str, port: int, backlog: int = 512) -> Listener:
     bound = Listener(family, socket.SOCK_STREAM)
     bound.peers = Counter()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:  # whatever the system's own default is
+        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
     bound.bind(address)
     bound.listen(backlog)
     return bound

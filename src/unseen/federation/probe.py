@@ -20,6 +20,8 @@ from unseen.version import __version__
 
 #: Where a site asks before it joins; a body is counted and thrown away.
 PROBE = "/unseen/probe"
+#: Seconds within which a server that began lets in the sites whose keys it has.
+LETTING_IN = 20.0
 #: Headers of a signed request, as Flower's own.
 KEY, SIGNATURE, STAMP = "flwr-public-key", "flwr-signature", "flwr-timestamp"
 
@@ -152,12 +154,12 @@ def unregistered(kit: Kit, answer: Answer) -> UnseenError | None:
 
 
 def other_versions(answer: Answer) -> UnseenError | None:
-    """Return an error if the server has another release.
+    """Return an error if the server has another release; it tells strangers none.
 
     Of Flower's three numbers the last may differ; of ours none, since the app that the server sends
     is of its own release, and a site runs only the one that it has.
     """
-    for name, here in versions().items():
+    for name, here in versions().items() if "unseen" in answer.content else ():
         there, numbers = str(answer.content.get(name, "?")), 3 if name == "unseen" else 2
         if here.split(".")[:numbers] != there.split(".")[:numbers]:
             what = f"versions differ: {name} {here} here, {there} there."

@@ -1,5 +1,6 @@
 """`serve` and `join`: one machine's part of a federation, in the foreground."""
 
+import fcntl
 import sqlite3
 import sys
 import time
@@ -19,7 +20,7 @@ from unseen.federation.kits import certificates
 from unseen.federation.kits.closed import close, closed
 from unseen.federation.kits.kit import ACCOUNT, RULES, START, Kit
 from unseen.federation.policy.site_policy import SitePolicy, template
-from unseen.federation.probe import ask, other_versions, unregistered
+from unseen.federation.probe import LETTING_IN, ask, other_versions, unregistered
 from unseen.federation.process import (
     Child,
     as_json,
@@ -36,8 +37,8 @@ INSECURE = (
 )
 #: Seconds within which the server must answer, and between looks at the folder of keys.
 STARTUP, LOOK = 180.0, 5.0
-#: Seconds within which a server that began lets in the sites whose keys it has.
-LETTING_IN = 20.0
+#: Held while a site takes part.
+LOCK = "join.lock"
 #: What Flower says to a site whose process was killed and which it has not missed yet, and seconds
 #: within which it does.
 STILL, MISSED = "Failed to activate SuperNode", 180.0
@@ -73,7 +74,7 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
             link.agree(sites)
         how = "plaintext" if kit.insecure else "TLS"
         names = ", ".join(sites) or "any"
-        say(f"serving {kit.federation} on {kit.listen}:{kit.port}, {how}; sites: {names}")
+        say(f"serving {kit.federation} on {kit.at(kit.listen)}, {how}; sites: {names}")
         child.wait(_Watch(kit, link))
         raise child.ended("the server ended")
     return 0
@@ -204,6 +205,33 @@ def join(
         folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
         path = settle(kit, data, allow)
     policy = SitePolicy.read(kit.folder)
+    with alone(kit):
+        return _joined(kit, path, policy, folder, metrics)
+
+
+@contextmanager
+def alone(kit: Kit) -> Iterator[None]:
+    """Hold a site's kit, or refuse: another start of it takes part already."""
+    with (kit.state / LOCK).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = f"{kit.name} takes part already: another start of {kit.folder} holds this kit."
+            remedy = "Stop that one first; each site needs one start alone."
+            raise UnseenError(what, remedy=remedy) from None
+        yield
+
+
+def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path, metrics: int | None) -> int:
+    """Take part until it is stopped.
+
+    Args:
+        kit: The site's kit, held.
+        path: Where its data are.
+        policy: Its rules.
+        folder: The app that it runs.
+        metrics: See `join`.
+    """
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'
     options = {"superlink": kit.address, "port": free_port(), "node-config": names}

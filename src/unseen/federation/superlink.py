@@ -22,10 +22,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unseen.errors import UnseenError
-from unseen.federation import flower_patches, observing, port
+from unseen.federation import flower_workarounds, observing, port
 from unseen.federation.kits.kit_spec import is_local
 from unseen.federation.observing import VIEW
-from unseen.federation.probe import KEY, PROBE, SIGNATURE, STAMP, versions
+from unseen.federation.probe import KEY, LETTING_IN, PROBE, SIGNATURE, STAMP, versions
 from unseen.federation.process import die_with_parent
 
 #: No message of Flower's is larger: it sends vectors in parts of 5 MiB.
@@ -54,7 +54,7 @@ class Guard:
             # This machine's own requests come from a loopback, or from the address that they reach.
             near = is_local(peer) or (peer and peer == own)
             if path == PROBE:
-                answer = JSONResponse(await _probed(Request(scope, receive)))
+                answer = JSONResponse(await _probed(Request(scope, receive), bool(near)))
             elif path == VIEW:
                 answer = await _viewed(Request(scope, receive))
             elif not (path.startswith("/v1/fleet/") or path == "/health" or near):
@@ -123,8 +123,11 @@ def _insecure(request: Request) -> bool:
     return request.url.scheme == "http"
 
 
-async def _probed(request: Request) -> dict[str, Any]:
-    """Versions, time, for whom the caller's key is registered, and how many bytes arrived."""
+async def _probed(request: Request, near: bool) -> dict[str, Any]:
+    """Time, for whom the caller's key is registered, how many bytes arrived, and the versions.
+
+    Strangers are told no version, and of the server's age no more than that it began just now.
+    """
     registered = await run_in_threadpool(_registered, request)
     size, name = 0, ""
     if registered:
@@ -135,7 +138,10 @@ async def _probed(request: Request) -> dict[str, Any]:
                 if size > LARGEST:
                     break
     content = {"time": time.time(), "registered": registered, "name": name, "bytes": size}
-    return {**versions(), **content, "up": time.monotonic() - BEGUN}
+    up = time.monotonic() - BEGUN
+    if registered or near or _insecure(request):
+        return {**versions(), **content, "up": up}
+    return {**content, "up": min(up, LETTING_IN)}
 
 
 async def _viewed(request: Request) -> JSONResponse:
@@ -184,10 +190,10 @@ def main() -> None:
     from flwr.superlink.cli import flower_superlink
 
     die_with_parent()
-    flower_patches.put_before_superlink(Guard)
-    flower_patches.check_senders()
-    flower_patches.serve_by(port.run)
-    flower_patches.wait_for_database()
+    flower_workarounds.put_before_superlink(Guard)
+    flower_workarounds.check_senders()
+    flower_workarounds.serve_by(port.run)
+    flower_workarounds.wait_for_database()
     # By it a peer that names itself in a header would pass for another machine's.
     os.environ.pop("FORWARDED_ALLOW_IPS", None)
     flower_superlink()

@@ -14,7 +14,7 @@ from collections.abc import Set
 from functools import partial
 from pathlib import Path
 
-from unseen.federation import flower_patches, prefork
+from unseen.federation import flower_workarounds, prefork
 from unseen.federation.process import die_with_parent
 
 #: The app that this site runs.
@@ -50,8 +50,8 @@ def main() -> None:
 
     die_with_parent()
     own = files(build_fab_from_disk(Path(os.environ[APP])))
-    flower_patches.compare_apps(partial(same_app, own))
-    flower_patches.wait_for_start()
+    flower_workarounds.compare_apps(partial(same_app, own))
+    flower_workarounds.wait_for_start()
     prefork.start(Path(os.environ["FLWR_HOME"]) / "warm")
     flower_supernode()
 

@@ -14,7 +14,7 @@ from unseen.core.parts import Part, Wrapper, layers
 from unseen.gradient import Gradient
 from unseen.local.batches import batches
 from unseen.local.in_parts import in_parts
-from unseen.metrics.evaluation import METRICS, forward
+from unseen.metrics.evaluation import accuracy, forward
 from unseen.metrics.evaluation import loss as mean_loss
 from unseen.recipe import Training
 
@@ -263,7 +263,8 @@ class GapProbe(Wrapper):
 
     def _risk(self, model: Model, client: Client) -> float:
         split = client.split(self.on)
-        value = METRICS[self.gap](forward(model, split), split.y)
+        risk = mean_loss if self.gap == "loss" else accuracy
+        value = risk(forward(model, split), split.y)
         assert value is not None  # both are defined for every non-empty split
         return value if self.gap == "loss" else 1 - value
 

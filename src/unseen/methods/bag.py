@@ -96,12 +96,16 @@ def bagged(member: Method, weights: Weights) -> Method:
             )
         return replace(method, exchanges=(exchange(local, slots),))
 
+    def unfit(blueprint: Blueprint) -> str:
+        reason = member.unfit(replace(blueprint, clients=1))
+        return f"cannot have sites play {member.name}, which {reason}" if reason else ""
+
     return Method(
         "bag", (exchange(Alone(member, 1), {"model": site_models(None, 0)}),),
         (cited("breiman1996bagging"), *member.references), plain,
         adapt=network, sized=sized, rounds=1,
         shares=("every site's own model, with all other sites",),  # the site's rounds stay there
-        asks=member.asks, fits=f"{member.fits} of each site" if member.fits else "",
+        asks=member.asks, fits=f"{member.fits} of each site" if member.fits else "", unfit=unfit,
     )  # fmt: skip
 
 

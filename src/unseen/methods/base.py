@@ -1,5 +1,6 @@
 """The parts that most methods share: one exchange, a rule for the model, one for the buffers."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -22,6 +23,8 @@ from unseen.recipe import Training
 
 #: The exchange in which the model is trained; modifiers look for it by this name.
 TRAIN = "train"
+#: Columns whose histograms still fit a message.
+MOST_BINNED = 4096
 
 
 def federated(
@@ -280,6 +283,17 @@ def cited(key: Reference | str) -> Reference:
         if f"{{{key}," in entry:
             return Reference(line, entry)
     raise UnseenError(f"references.bib has no entry {key!r}.", remedy="Add it, or correct the key.")
+
+
+def binned(blueprint: Blueprint) -> str:
+    """Return why a method that counts rows in bins cannot serve data; "" where it can."""
+    inputs = math.prod(blueprint.shape)
+    if inputs <= MOST_BINNED:
+        return ""
+    return (
+        f"counts rows in bins of every column, of at most {MOST_BINNED:,} columns: these data have "
+        f"{inputs:,}; take a network, as in fedavg"
+    )
 
 
 def gather(clients: Mapping[str, Client]) -> Mapping[str, Client]:

@@ -10,16 +10,12 @@ from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.errors import UnseenError
 from unseen.exact import Begin, BoostedForest, Counts, Grow, Histograms
-from unseen.methods.base import TRAIN, cited
+from unseen.methods.base import TRAIN, binned, cited
 from unseen.metrics.evaluation import plain
 from unseen.models.trees import Trees
 from unseen.ranges import Count, NotNegative, Range, log, whole
 from unseen.recipe import Training
-
-#: Columns whose histograms still fit a message.
-MOST_INPUTS = 4096
 
 
 def boost(
@@ -67,12 +63,6 @@ def boost(
 
     def network(blueprint: Blueprint) -> nn.Module:
         inputs = math.prod(blueprint.shape)
-        if inputs > MOST_INPUTS:
-            raise UnseenError(
-                f"boost counts rows in bins of every column: at most {MOST_INPUTS:,} columns; "
-                f"these data have {inputs:,}.",
-                remedy="Take a network, as in fedavg.",
-            )
         sizes = forest(inputs, blueprint.outputs)
         return Trees(trees * sizes.scores, sizes.nodes, depth, sizes.scores, blueprint.outputs,
                      inputs * (bins - 1))  # fmt: skip
@@ -105,5 +95,5 @@ def boost(
         "boost", of_shape(forest(0, 2)), (cited("chen2016xgboost"), cited("ke2017lightgbm")), plain,
         adapt=network, sized=sized, rounds=trees * depth, cycle=depth, asks=(ONE_LABEL,),
         shares=("counts and sums of derivatives of its rows, by node, column and bin",),
-        fits="boosted trees",
+        fits="boosted trees", unfit=binned,
     )  # fmt: skip

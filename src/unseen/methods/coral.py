@@ -45,9 +45,9 @@ def coral(training: Training, **options: Any) -> Method:
 
         x ← optimiser(x, (1/E) Σ_e ∇F_e + λ ∇L),   L = (1/E) Σ_e (‖m_e − m̄‖²/d + ‖C_e − C̄‖²/d²)
 
-    m_e [d], C_e [d, d]: mean and covariance of what enters the head on client e's whole training
-    split; m̄, C̄: their means over clients. 2E² L is the sum over all ordered pairs of clients of
-    their distance, which is CORAL's.
+    m_e [d], C_e [d, d]: mean and covariance (its sum divided by n_e − 1) of what enters the head on
+    client e's whole training split; m̄, C̄: their means over clients. 2E² L is the sum over all
+    ordered pairs of clients of their distance, which is CORAL's.
 
     Note:
         A round is two exchanges: clients send m_e and C_e, and differentiate their own term with m̄

@@ -50,17 +50,25 @@ def csac(
         **options: The other options of the page.
 
     Note:
-        As released: G_i is never updated (the paper's Remark can be read either way), gradients
-        stop at α, α is one number per batch, 32 channels, kernels of the projections and of the
-        MMD. The paper's appendix, which describes Proj, was not available.
+        The released commands compute no cross-layer alignment. In their mode, "alpha", the
+        attention module returns an empty list of target maps, and the loss sums over that list: no
+        feature map is aligned, and projections and attention receive no gradient. What those
+        commands run is the fusion by distance, the cross-entropy and λ MMD of the logits. This
+        method computes Eq. 11 as printed.
+
+        Where the paper is silent, choices follow the code that would run in the other modes: G_i is
+        never updated (the paper's Remark can be read either way), gradients stop at α, α is one
+        number per batch, and the projections have 32 channels. The paper's appendix, which
+        describes Proj, was not available.
 
         The paper trains with sgd(lr=0.01, momentum=0.5), AlexNet at 0.001.
 
     Departs from:
-        the released code, which always adds the logits' term, parses label smoothing without using
-        it, sends features through random 1×1 convolutions before position attention, sums all pairs
-        with weight 1 where attention is off, counts epochs of 60 and 20 batches, and fuses
-        BatchNorm statistics by distances of their own where here they are averaged.
+        the released code, which sums no aligned maps (see the note), always adds the logits' term,
+        parses label smoothing without using it, sends features through random 1×1 convolutions
+        before position attention, sums all pairs with weight 1 where attention is off, counts
+        epochs of 60 and 20 batches, lets a client at distance 0 replace the whole sum of a layer,
+        and fuses BatchNorm statistics by distances of their own where here they are averaged.
     """
     calibration = Calibration(training, layers=named(layers), **picked(Calibration, options))
     first = replace(training, loss=smoothed(training, smoothing), epochs=acquisition, steps=None)

@@ -10,9 +10,8 @@ from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.errors import UnseenError
 from unseen.exact import Branch, Counts, LeftOfCuts, Plant, Sizes
-from unseen.methods.base import TRAIN, cited
+from unseen.methods.base import TRAIN, binned, cited
 from unseen.metrics.evaluation import plain
 from unseen.models.random_trees import RandomTrees
 from unseen.ranges import Count, Natural, Range, whole
@@ -20,8 +19,6 @@ from unseen.recipe import Training
 
 #: Trees that grow at a time, and nodes of one that are split on a level: what fits a message.
 BLOCK, WIDTH = 10, 256
-#: Columns whose counts still fit a message.
-MOST_INPUTS = 4096
 
 
 def forest(
@@ -70,12 +67,6 @@ def forest(
 
     def network(blueprint: Blueprint) -> nn.Module:
         inputs = math.prod(blueprint.shape)
-        if inputs > MOST_INPUTS:
-            raise UnseenError(
-                f"forest counts rows in bins of every column: at most {MOST_INPUTS:,} columns; "
-                f"these data have {inputs:,}.",
-                remedy="Take a network, as in fedavg.",
-            )
         sizes = sizes_of(inputs, blueprint.outputs)
         outputs = sizes.classes or 1
         return RandomTrees(trees, sizes.nodes, depth, outputs, numbers, sizes.workspace)
@@ -112,5 +103,5 @@ def forest(
         "forest", of_sizes(sizes), (cited("geurts2006extremely"),), plain,
         adapt=network, sized=sized, rounds=sizes.rounds, cycle=depth, asks=(ONE_LABEL,),
         shares=("counts of its rows left of random cuts, by node and class",),
-        fits="a forest of random trees",
+        fits="a forest of random trees", unfit=binned,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.exact.newton import Derivatives, Family, Newton, Shape, check_size
+from unseen.exact.newton import Derivatives, Family, Newton, Shape, too_large
 from unseen.methods.base import TRAIN, cited
 from unseen.metrics.evaluation import plain
 from unseen.models.digit_nets import logistic
@@ -49,18 +49,20 @@ def glm(
 
     def of_shape(outputs: int, inputs: int) -> Exchange:
         shape = Shape(outputs, inputs, family)
-        check_size(shape)
         slot = Slot(Sum(shape.row), apply=Newton(shape, ridge), sends="value")
         return Exchange(TRAIN, Derivatives(shape), {"model": slot}, who="all")
 
     def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
         return replace(method, exchanges=(of_shape(*model.layout.shapes[0]),))
 
+    def unfit(blueprint: Blueprint) -> str:
+        return too_large(Shape(blueprint.outputs, math.prod(blueprint.shape), family))
+
     return Method(
         "glm", (of_shape(1, 0),), (cited("wu2012glore"),), plain,
         adapt=linear, sized=sized, rounds=rounds, cycle=rounds, asks=(ONE_LABEL,),
         shares=("first and second derivatives of its loss, summed over its rows",),
-        fits="a linear model",
+        fits="a linear model", unfit=unfit,
     )  # fmt: skip
 
 

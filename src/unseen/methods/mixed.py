@@ -11,7 +11,6 @@ from torch import nn
 from unseen.combine import Sum
 from unseen.core import Apply, Exchange, Method, Model, Reference, Replace, Slot
 from unseen.core.exchange import SHARED, Blueprint
-from unseen.errors import UnseenError
 from unseen.exact.screening import AtRate, Least, Scores
 from unseen.exact.stacking import SUMS, Judge, Judged, LeftOut, Weigh
 from unseen.methods.base import cited, zeros_of
@@ -58,13 +57,37 @@ def stacked(
         groups: Groups of sites that are left out; of none, it is a mixture with equal weights.
         shrink: λ.
         images: The members where inputs are images, if these are others; of features of images,
-            those of them that do not ask for images.
+            those of them that do not ask for images. Where there are such, members that cannot
+            serve the data are left out; otherwise they were asked for by name, and the method
+            cannot serve the data either.
     """
 
-    def members_for(blueprint: Blueprint) -> Sequence[Member]:
+    def offered(blueprint: Blueprint) -> Sequence[Member]:
         if images and blueprint.frozen:
             return [m for m in images if "images" not in m.methods[0].asks]
         return images if images and len(blueprint.shape) == 3 else usual
+
+    def reasons(blueprint: Blueprint) -> dict[str, str]:
+        methods = [member.methods[0] for member in offered(blueprint)]
+        K, G = blueprint.clients, min(groups, blueprint.clients)
+        fewest = replace(blueprint, clients=K - -(-K // G) if G > 1 else K)
+        return {m.name: reason for m in methods if (reason := m.unfit(fewest))}
+
+    def members_for(blueprint: Blueprint) -> Sequence[Member]:
+        unable = reasons(blueprint)
+        return [m for m in offered(blueprint) if m.methods[0].name not in unable]
+
+    def unfit(blueprint: Blueprint) -> str:
+        if groups and blueprint.clients < 2:
+            return (
+                "leaves source sites out in turn, and there is one only; train one of its members "
+                "alone, or an ensemble of it"
+            )
+        unable = reasons(blueprint)
+        if unable and (not images or len(unable) == len(offered(blueprint))):
+            every = (f"{member}, which {why}" for member, why in unable.items())
+            return f"cannot have the member {', and '.join(every)}"
+        return ""
 
     def network(blueprint: Blueprint) -> nn.Module:
         G = min(groups, blueprint.clients)
@@ -74,11 +97,6 @@ def stacked(
 
     def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
         G = min(groups, blueprint.clients)
-        if groups and G < 2:
-            raise UnseenError(
-                f"{name} leaves source sites out in turn, and there is one only.",
-                remedy="Train one of its members alone, or an ensemble of it.",
-            )
         members = members_for(blueprint)
         M, parts = len(members), federations(members, G, blueprint.rounds)
         every = [f.sized(model, blueprint) for part in parts for f in part]
@@ -104,7 +122,7 @@ def stacked(
         name, together([*every.whole, *every.folds, *every.trials]), sources(usual), plain,
         adapt=network, sized=sized, rounds=1, shares=shared((*usual, *images)),
         asks=tuple(dict.fromkeys(ask for m in usual for ask in m.methods[0].asks)),
-        fits=fitted((*usual, *images)),
+        fits=fitted((*usual, *images)), unfit=unfit, left_out=reasons,
     )  # fmt: skip
 
 

@@ -94,7 +94,9 @@ def add_swad(method: Method, **options: Any) -> Method:
     Departs from:
         the paper, which averages after every step of one training, here after every round of a
         federation; and in that validation splits choose t_s and t_e, and then also the round that
-        is reported.
+        is reported. Where training ends before t_e, models after the last one below the tolerance
+        are left out, as in the released code, and Algorithm 1 averages to T; with N_e < N_s,
+        Algorithm 1 never checks some of the windows that are looked at here.
     """
     shares = "the loss of the received model on its validation data"
     method = replace(method, shares=tuple(dict.fromkeys((*method.shares, shares))))

@@ -44,8 +44,9 @@ def torchjd(training: Training, **options: Any) -> Method:
     Departs from:
         TorchJD in the length of steps (not with `scale="torchjd"`); in that inner products are
         divided by their mean norm first, since it takes a matrix of norm below 0.01 for 0; and in
-        that `nash-mtl`, `config` and `random` are computed without it. The papers of the weightings
-        have gradients at one model, where u_i is an update of local training.
+        that `nash-mtl`, `imtl-g`, `aligned-mtl`, `config` and `random` are computed without it. The
+        papers of the weightings have gradients at one model, where u_i is an update of local
+        training.
     """
     rule = JacobianDescent(**picked(JacobianDescent, options))
     return federated("torchjd", training, rule, TORCHJD)

@@ -20,7 +20,7 @@ from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.errors import Diverged, UnseenError, check_known
-from unseen.metrics import survival_metrics
+from unseen.metrics import number_metrics, survival_metrics
 from unseen.metrics.class_metrics import (
     auroc_ovr,
     brier,
@@ -35,8 +35,8 @@ from unseen.metrics.class_metrics import (
     sensitivity,
     specificity,
 )
+from unseen.metrics.finite_scores import of_finite
 from unseen.metrics.mask_metrics import dice, hd95, iou
-from unseen.metrics.number_metrics import concordance as concordance_of_numbers
 from unseen.metrics.number_metrics import mae, pearson, r2
 from unseen.metrics.row_shares import OF_SOME_ROWS, of_few
 from unseen.metrics.survival_metrics import concordance_ipcw, integrated_brier
@@ -144,7 +144,7 @@ def rmse(outputs: Tensor, y: Tensor) -> float:
 def concordance(outputs: Tensor, y: Tensor) -> float | None:
     """Return the share of comparable pairs that are ordered alike: of numbers, or Harrell's C."""
     of_times = y.ndim == 2
-    return (survival_metrics.concordance if of_times else concordance_of_numbers)(outputs, y)
+    return (survival_metrics.concordance if of_times else number_metrics.concordance)(outputs, y)
 
 
 def log_loss(outputs: Tensor, y: Tensor) -> float:
@@ -153,7 +153,7 @@ def log_loss(outputs: Tensor, y: Tensor) -> float:
 
 
 METRICS: dict[str, Metric] = {
-    metric.__name__.replace("_", "-"): metric
+    metric.__name__.replace("_", "-"): of_finite(metric)
     for metric in (
         loss, accuracy, balanced_accuracy, auroc, auprc,
         sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,

@@ -1,15 +1,11 @@
 """Metrics of times until an event: concordances, and Brier's score over intervals."""
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core.survival import hazard_losses, partial_likelihood, risk
-
-#: Pairs of rows that are compared at a time.
-PAIRS = 10_000_000
+from unseen.metrics.ordered_pairs import ordered_pairs
 
 
 def loss(outputs: Tensor, y: Tensor) -> float:
@@ -31,11 +27,7 @@ def concordance(outputs: Tensor, y: Tensor) -> float | None:
     Two rows are comparable if the earlier time is an event's, or if at equal times one is an event
     and the other was censored, who then outlived it. Equal risks count half. None without a pair.
     """
-    right = count = 0.0
-    for comparable, alike in blocks(outputs, y):
-        count += float(comparable.sum())
-        right += float((comparable * alike).sum())
-    return right / count if count else None
+    return _share(outputs, y, (y[:, 1] > 0).double())
 
 
 def concordance_ipcw(outputs: Tensor, y: Tensor) -> float | None:
@@ -47,37 +39,42 @@ def concordance_ipcw(outputs: Tensor, y: Tensor) -> float | None:
     Source:
         Uno, Cai, Pencina, D'Agostino, Wei 2011.
     """
-    right = count = 0.0
-    parts = uncensored_weights(y)
-    for comparable, alike in blocks(outputs, y):
-        weights, parts = parts[: len(comparable), None], parts[len(comparable) :]
-        count += float((weights * comparable).sum())
-        right += float((weights * comparable * alike).sum())
+    return _share(outputs, y, uncensored_weights(y))
+
+
+def _share(outputs: Tensor, y: Tensor, first: Tensor) -> float | None:
+    ones = torch.ones_like(first)[None]
+    count, right = map(float, comparable_pairs(outputs, y, first[None], ones))
     return right / count if count else None
 
 
+def comparable_pairs(
+    outputs: Tensor, y: Tensor, first: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return Σ v_i w_j over comparable pairs, i having the event first, and over those in order.
+
+    Args:
+        outputs: [N, C].
+        y: Times and events [N, 2].
+        first: v [R, N], 0 of every row that was censored.
+        weights: w [R, N].
+
+    Returns:
+        The sums [R]; in order are pairs whose i has the higher risk, and half of equal risks.
+    """
+    times = y[:, 0].unique(return_inverse=True)[1]  # type: ignore[no-untyped-call]
+    outlives = 2 * times + (y[:, 1] <= 0)
+    return ordered_pairs(outlives, risk(outputs), first, weights)
+
+
 def uncensored_weights(y: Tensor) -> Tensor:
-    """Return 1/G(t)² of each row with an event [E], in their order; 0 where G is 0."""
+    """Return 1/G(t)² of each row with an event, 0 of the others and where G is 0 [N]."""
     t, event = y[:, 0].double().contiguous(), y[:, 1] > 0
     if not len(t):
         return t
     times, uncensored = not_censored(t, event)
-    G = _at(times, uncensored, t[event])
-    return torch.where(G > 0, G.clamp(min=1e-300).square().reciprocal(), 0.0)
-
-
-def blocks(outputs: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield which pairs (i, j) are comparable, i having the event first, and how alike they are.
-
-    Returns:
-        Two tensors [E, N] at a time over all rows E with events: 0 or 1; and 1, 1/2 or 0.
-    """
-    f, t, event = risk(outputs), y[:, 0].double(), y[:, 1] > 0
-    for rows in event.nonzero().flatten().split(max(1, PAIRS // max(1, len(y)))):
-        own = t[rows, None]
-        comparable = (own < t) | ((own == t) & ~event)
-        order = f[rows, None] - f
-        yield comparable.double(), (order > 0).double() + (order == 0).double() / 2
+    G = _at(times, uncensored, t)
+    return torch.where(event & (G > 0), G.clamp(min=1e-300).square().reciprocal(), 0.0)
 
 
 def integrated_brier(outputs: Tensor, y: Tensor) -> float | None:

@@ -22,14 +22,14 @@ from unseen.metrics.class_metrics import (
     rankable,
     squared_distances,
 )
+from unseen.metrics.finite_scores import of_finite
 from unseen.metrics.mask_metrics import each_dice, each_hd95, each_iou
-from unseen.metrics.survival_metrics import blocks, brier_rows, uncensored_weights
+from unseen.metrics.ordered_pairs import ordered_pairs
+from unseen.metrics.survival_metrics import brier_rows, comparable_pairs, uncensored_weights
 
 Weighted = Callable[[Tensor], Tensor]
 #: The share of a mean square below which a variance is rounding: the sample has one value.
 ROUNDING = 1e-12
-#: Examples of which all pairs fit into memory.
-MOST_PAIRED = 3000
 
 
 def _mean_of(values: Tensor) -> Weighted:
@@ -107,7 +107,8 @@ def _auprc(outputs: Tensor, y: Tensor) -> Weighted:
     def metric(weights: Tensor) -> Tensor:
         ones, zeros = (part.flip(1) for part in split(weights))
         hits = ones.cumsum(1)
-        precision = hits / (hits + zeros.cumsum(1)).clamp(min=1)
+        counted = hits + zeros.cumsum(1)
+        precision = torch.where(counted > 0, hits / counted, 0.0)
         average = (ones * precision).sum(1) / ones.sum(1)
         return torch.where(zeros.sum(1) > 0, average, math.nan)
 
@@ -219,30 +220,21 @@ def _undefined(weights: Tensor) -> Tensor:
 
 
 def _concordance(outputs: Tensor, y: Tensor, ipcw: bool = False) -> Weighted:
-    if len(y) > MOST_PAIRED:  # N² pairs do not fit: there is no interval
-        return _undefined
-    if y.ndim == 2:
-        first, uncensored = y[:, 1] > 0, uncensored_weights(y)  # G is the whole set's, as above
-        above, alike = (
-            map(torch.cat, zip(*blocks(outputs, y), strict=True))
-            if first.any()
-            else (torch.zeros(0, len(y)).double(),) * 2
-        )
-    else:
-        f, numbers = outputs.squeeze(-1).double(), y.double()
-        above = (numbers[:, None] > numbers).double()
-        alike = (f[:, None] > f).double() + (f[:, None] == f).double() / 2
-        first = torch.ones(len(y), dtype=torch.bool)
+    # G is the whole set's in all samples, as above.
+    first = uncensored_weights(y) if ipcw else (y[:, 1] > 0).double() if y.ndim == 2 else None
+    falling = (-y).unique(return_inverse=True)[1] if first is None else y  # type: ignore[no-untyped-call]
 
     def metric(weights: Tensor) -> Tensor:
-        own = weights[:, first] * uncensored if ipcw else weights[:, first]
-        pairs = (own @ above * weights).sum(1)
-        return (own @ (above * alike) * weights).sum(1) / pairs
+        if first is None:
+            count, right = ordered_pairs(falling, outputs.squeeze(-1), weights, weights)
+        else:
+            count, right = comparable_pairs(outputs, y, weights * first, weights)
+        return right / count
 
     return metric
 
 
-WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
+_METRICS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "loss": _loss,
     "accuracy": _accuracy,
     "balanced-accuracy": _balanced_accuracy,
@@ -272,3 +264,4 @@ WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "hd95": lambda outputs, y: _mean_of(each_hd95(outputs, y)),
     "integrated-brier": _brier_of_intervals,
 }
+WEIGHTED = {name: of_finite(metric) for name, metric in _METRICS.items()}

@@ -44,9 +44,17 @@ def composed(history: History, delta: float, accountant: Accountant = "prv") -> 
 
     Returns:
         ε; inf without noise, 0 without a step.
+
+    Raises:
+        UnseenError: σ is negative or not finite, a rate is outside [0, 1], steps are not a whole
+            number from 0 on, or δ is outside (0, 1].
     """
     choice("accountant", accountant, ("rdp", "prv"))
     number("delta", delta, 0, 1, open_low=True)
+    for noise, rate, steps in history:
+        number("noise", noise, 0)
+        number("rate", rate, 0, 1)
+        number("steps", steps, 0, whole=True)
     history = tuple(sorted(entry for entry in history if entry[1] and entry[2]))
     if any(not noise for noise, _, _ in history):
         return math.inf
@@ -133,6 +141,8 @@ def releases(exchange: Exchange, count: int, present: int, planned: int) -> tupl
         present: How many clients replied.
         planned: For how many the noise was shared out, where only their sum is private.
     """
+    for name, value, low in (("count", count, 0), ("present", present, 0), ("planned", planned, 1)):
+        number(name, value, low, whole=True)
     protections = []
     if (guarded := mechanism(exchange.local, Guarded)) is not None and count:
         dp, local, rate, steps = guarded.dp, innermost(guarded), 1.0, 1

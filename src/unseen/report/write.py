@@ -17,6 +17,7 @@ from unseen.errors import UnseenError
 from unseen.expression import Call, parse
 from unseen.methods.compose import method as compose
 from unseen.report import curves, drift, outcome, plot, table_rows, theme, updates
+from unseen.report.citations import bibtex
 from unseen.report.figures import Figure, Section
 from unseen.report.read import Choice, read
 from unseen.report.study_report import Omission, StudyReport
@@ -109,7 +110,7 @@ def _page(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> str:
     environment.globals |= {
         "plot": plot, "table_rows": table_rows, "theme": theme, "legend": LEGEND, "level": LEVEL,
         "version": __version__, "data_line": data_line, "run_lines": run_lines,
-        "settings": settings, "composed": composed, "bibtex": bibtex,
+        "settings": settings, "composed": composed, "citations": citations,
     }  # fmt: skip
     return environment.get_template("template.html").render(
         chapters=chapters,
@@ -192,11 +193,11 @@ def composed(part: StudyReport) -> Mapping[str, Method]:
     return methods
 
 
-def bibtex(part: StudyReport) -> str:
-    """Return the BibTeX entries of the methods that ran, once each."""
+def citations(part: StudyReport) -> str:
+    """Return the BibTeX entries of this package and of the methods that ran."""
     ran = {one.method for one in part.runs}
-    references = [r for n, method in composed(part).items() if n in ran for r in method.references]
-    return "\n\n".join(dict.fromkeys(r.bibtex for r in references if r.bibtex))
+    used = ((name, method) for name, method in composed(part).items() if name in ran)
+    return bibtex((name, one) for name, method in used for one in method.references)
 
 
 #: Further sections of a part, such as those that need the data.
@@ -283,7 +284,7 @@ def texts(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> Iterat
                 yield f"{tables}{section.key}.csv", grid.to_csv()
         run = "".join(f"- {name}: {value}\n" for name, value in run_lines(part))
         whole.append(f"What was run:\n\n{run}")
-        yield f"{one.prefix}citations.bib", bibtex(part) + "\n"
+        yield f"{one.prefix}citations.bib", citations(part) + "\n"
     items = [*omissions, *(item for one in chapters for item in one.part.omissions)]
     omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
     whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []

@@ -151,20 +151,16 @@ def has_margin(sites: Sites) -> bool:
 
 
 def together(sites: Sites) -> str:
-    """Return how sites were left out, and what this does to tests over them."""
+    """Return how sites were left out, and which models they share."""
     if sites.alone and sites.alone >= sites.figures.keys():
         return "each model is judged at all sites but its own, so that sites share their models"
     count = sum(len(group) > 1 for group in sites.groups)
     if count:
         return (
             f"sites were left out in {len(sites.groups)} groups: those of one group were judged by "
-            "the same models, and models of different groups share most of their sources, so that "
-            "tests over sites are too sure"
+            "the same models, and models of different groups share most of their sources"
         )
-    return (
-        "models of sites left out one after the other share most of their sources, so that tests "
-        "over sites are somewhat too sure"
-    )
+    return "models of sites left out one after the other share most of their sources"
 
 
 def absent(effects: Sequence[Effect]) -> str:

@@ -145,7 +145,8 @@ class Trained:
             return outputs * self.decisions.calibration.scale + shift
         if self.scale is None:
             return outputs
-        return self.scale.restored(outputs).to(outputs.dtype)
+        restored = self.scale.restored(outputs)
+        return restored if self.scale.far else restored.to(outputs.dtype)
 
 
 def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:

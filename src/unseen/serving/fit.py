@@ -216,13 +216,13 @@ def write_pages(out: Path, spec: Mapping[str, Any], method: Method, citation: st
         method: The method.
         citation: BibTeX of the data.
     """
+    from unseen.report.citations import bibtex
     from unseen.report.write import report
 
-    references = method.references
-    citations = dict.fromkeys([*(r.bibtex for r in references), citation])
-    entries = "\n\n".join(filter(None, citations))
+    cited = bibtex((method.name, reference) for reference in method.references)
+    entries = "\n\n".join(filter(None, [cited, citation]))
     write_atomically(out / "citations.bib", f"{entries}\n".encode())
-    text = card(spec, [r.text for r in references])
+    text = card(spec, [r.text for r in method.references])
     write_atomically(out / "README.md", text.encode())
     if spec["metrics"]:
         report([out / RECORDS], out / REPORT, files=False)

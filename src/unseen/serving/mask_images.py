@@ -17,6 +17,7 @@ from unseen.serving.directory import Trained
 from unseen.serving.predict import Runtime, marked
 from unseen.serving.reading.bounds import spelt
 from unseen.serving.reading.new_rows import Clock, Item, stacked
+from unseen.serving.spreadsheet import as_text
 
 #: The list of what was predicted, in the folder of the masks.
 LIST = "predictions.csv"
@@ -131,12 +132,13 @@ def write_list(path: Path, classes: Sequence[str], lines: Sequence[MaskLine]) ->
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         shares = [f"share({name})" for name in classes]
-        writer.writerow(["input", "mask", *shares, "error", "unusual"])
+        writer.writerow(["input", "mask", *map(as_text, shares), "error", "unusual"])
         for line in lines:
             total = sum(line.pixels)
             own = [f"{n / total:.9g}" for n in line.pixels] if total else [""] * len(classes)
             item = line.item
-            writer.writerow([item.source, line.file, *own, item.error, spelt(item.unusual) or None])
+            cells = [item.source, line.file, *own, item.error, spelt(item.unusual) or None]
+            writer.writerow(map(as_text, cells))
 
 
 def check_out(out: Path | None) -> Path:

@@ -1,7 +1,6 @@
 """Predictions for files: one line each, also for what could not be predicted."""
 
 import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from unseen.serving.directory import Trained
 from unseen.serving.policy import Answer, Policy, has_scores, policy_of, scored
 from unseen.serving.reading.bounds import check_strict, spelt
 from unseen.serving.reading.new_rows import Clock, Item, read, stacked
+from unseen.serving.spreadsheet import as_text
 
 #: format -> how names of its files end.
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
@@ -295,12 +295,10 @@ def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
             out.parent.mkdir(parents=True, exist_ok=True)
             context = out.open("w", encoding="utf-8", errors="surrogateescape", newline="")
             file = stack.enter_context(context)
-        elif isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
-            sys.stdout.reconfigure(errors="surrogateescape")
         if form == "csv":
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(columns.names)
-            yield lambda line: writer.writerow([_short(x) for _, x in columns.cells(line)])
+            writer.writerow(map(as_text, columns.names))
+            yield lambda line: writer.writerow([as_text(_short(x)) for _, x in columns.cells(line)])
         else:
             dump = partial(json.dumps, ensure_ascii=False)
             yield lambda line: file.write(dump(columns.record(line)) + "\n")
@@ -331,8 +329,11 @@ def _yes(value: bool) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Return a number with nine digits, which distinguish any two float32; other values as is."""
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    """Return a number with nine digits, which distinguish any two float32; other values as is.
+
+    Numbers of a million and more keep all digits: their spread may be far below their size.
+    """
+    return float(f"{value:.9g}") if isinstance(value, float) and abs(value) < 1e6 else value
 
 
 def _unicode(value: Any) -> Any:

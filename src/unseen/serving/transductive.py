@@ -229,7 +229,7 @@ def check(
         why = "changes the network; an export cannot be changed."
         remedy = "Leave out --runtime onnx."
     elif site is not None:
-        why, remedy = "replaces the statistics that --site takes.", "Leave out one of the two."
+        why, remedy = "replaces the statistics that --as-site takes.", "Leave out one of the two."
     if why:
         raise UnseenError(f"--adapt batchnorm {why}", remedy=remedy)
 

@@ -44,7 +44,7 @@ def members(name: str) -> tuple[str, ...]:
         raise UnseenError(
             f"{name} is a table, not a study.",
             remedy=f"To look at its columns: unseen data check {name}. To study it: unseen study "
-            f"table \"dataset=table(path='{name}', domain='SITE', label='LABEL')\", with the "
+            f"table \"dataset=table(path='{name}', site='SITE', label='LABEL')\", with the "
             "columns of the sites and of the labels for SITE and LABEL.",
         )
     if not inside and Path(name).is_dir():

@@ -149,7 +149,7 @@ class StudySpec(Settings):
     about: ClassVar[str] = "the study's settings cannot work"
     advice: ClassVar[Mapping[str, str]] = {
         "dataset": "Your own data are a name with options, such as table(path='visits.csv', "
-        "domain='site', label='died'), or a function that loads them, module:function",
+        "site='hospital', label='died'), or a function that loads them, module:function",
         "model": "Your own is named as module:factory",
         "methods": "Your own is named as module:function",
         "holdout": "Without this setting each domain is the target in turn; targets=NAME runs "

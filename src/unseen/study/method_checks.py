@@ -34,6 +34,9 @@ def check_method(
         return reason
     if prepared.times and (reason := unfit(method.name, study.training.build("times"))):
         return reason
+    plan = blueprint(setting, prepared, seed, len(roster), network)
+    if reason := method.unfit(plan):
+        return reason
     if method.adapt is not None or method.sized is not None:
         plan = blueprint(setting, prepared, seed, len(roster))
         trained = adapted(method, plan)
@@ -41,3 +44,14 @@ def check_method(
         method = method.completed(as_model(trained, study, prepared.shape, "cpu"), plan)
     check_completed(method, study, len(roster))
     return ""
+
+
+def left_out(
+    setting: Setting, prepared: Prepared, method: Method, network: nn.Module, seed: int
+) -> list[str]:
+    """Return a sentence on each member that a method goes without; see `check_method`."""
+    plan = blueprint(setting, prepared, seed, len(prepared.sources), network)
+    return [
+        f"{method.name} goes without its member {name}, which {reason}."
+        for name, reason in method.left_out(plan).items()
+    ]

@@ -47,7 +47,7 @@ from unseen.study.doubts import (
 )
 from unseen.study.frozen import featured
 from unseen.study.label_kinds import chosen_metrics
-from unseen.study.method_checks import check_method
+from unseen.study.method_checks import check_method, left_out
 from unseen.study.prepare import check_sizes, prepare
 from unseen.study.runtime import (
     composed,
@@ -234,6 +234,8 @@ def check_tasks(
         for name, method in methods.items():
             if reason := check_method(setting, prepared, method, network, seed):
                 refused[name] = reason
+            else:
+                warnings += left_out(setting, prepared, method, network, seed)
     doubtful = [*sentences(doubts), *of_empty(empty), *of_unscaled(flat), *warnings]
     return tuple(dict.fromkeys(doubtful)), refused
 

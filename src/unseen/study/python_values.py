@@ -12,6 +12,7 @@ from unseen.core.survival import Cox, Hazards
 from unseen.datasets.tables.frames import OPTIONS, expression_of
 from unseen.errors import UnseenError
 from unseen.expression import Call, text
+from unseen.ranges import with_one_name
 
 #: The option that a text always names: searches begin around it.
 RATE = "lr"
@@ -23,7 +24,7 @@ def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with frames, classes, functions and recipes as texts.
 
     Args:
-        settings: The settings of a study; `dataset` may be a data frame or arrays, with `domain`,
+        settings: The settings of a study; `dataset` may be a data frame or arrays, with `site`,
             `label` and options of `table` beside it, `model` a class or function, each of `methods`
             a function, and `training` an `unseen.Training`.
     """
@@ -31,6 +32,7 @@ def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     values = dict(settings)
     if not isinstance(values.get("dataset", ""), str) and not callable(values["dataset"]):
+        values = with_one_name("table", values)
         options = {name: values.pop(name) for name in OPTIONS if name in values}
         own = {"domain": options.pop("domain", None), "label": options.pop("label", None)}
         if "groups" in options:

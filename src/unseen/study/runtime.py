@@ -15,6 +15,7 @@ from unseen.core.exchange import Blueprint, Exchange, Method, State
 from unseen.core.turn import keyed, other_seed
 from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import InProcess
+from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
 from unseen.methods.unfit import unfit
 from unseen.metrics.evaluation import Evaluate
@@ -259,7 +260,9 @@ def as_model(
 
 
 def adapted(method: Method, blueprint: Blueprint) -> nn.Module:
-    """Return the network as the method trains it."""
+    """Return the network as the method trains it, or refuse what the method cannot serve."""
+    if reason := method.unfit(blueprint):
+        raise UnseenError(f"{method.name} {reason}.")
     return method.adapt(blueprint) if method.adapt is not None else blueprint.network
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unseen.core import Exchange, Inbox, Memories, Method, Model, State, Table, Turn
+from unseen.core.added_rows import AddedRows
 from unseen.core.atomic import write_atomically
 from unseen.core.parts import innermost, layers
 from unseen.core.rows import GRAM_WIDTH, Rows, column_blocks
@@ -59,6 +60,7 @@ class Watcher:
         """Note what the study asks for; `gram` and `drift` by slot are what goes to the records."""
         slots = exchange.row_slots.items()
         own = [name for name, s in slots if (s.to or name) == "model" and s.part is None]
+        own = [name for name in own if not isinstance(rows[name], AddedRows)]  # no update is left
         if self.keep and "model" in own:
             names = [turn.roster[int(i)] for i in table["client"]]
             pairs = (before_rule(exchange, e, inbox, rows) for e in ("model", "buffers"))

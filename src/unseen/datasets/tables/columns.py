@@ -88,7 +88,7 @@ def command(sheet: Sheet, path: str) -> tuple[str, str]:
     drop = [name for name in suspects(sheet, rest) if name != together]
     texts = [n for n in drop if looks_like_text(sheet, n) and not dates(sheet, n)]
     drop = [name for name in drop if name not in texts]
-    options = [f"path={path!r}", f"domain={domain!r}", f"label={label!r}"]
+    options = [f"path={path!r}", f"site={domain!r}", f"label={label!r}"]
     options += [f"unit={together!r}"] if together else []
     options += [f"drop={drop!r}"] if drop else []
     options += [f"text={texts!r}"] if texts else []

@@ -1,8 +1,8 @@
 """Times until an event as labels: a column of times, and one that says whether it was seen."""
 
-import torch
 from torch import Tensor
 
+from unseen.core.labels import exact_numbers
 from unseen.datasets.tables.sheet import Sheet, WrongNumber
 from unseen.errors import UnseenError
 
@@ -59,4 +59,4 @@ def times_of(sheet: Sheet, time: str, event: str) -> Tensor:
                 remedy="write 1 where the event was seen and 0 where the row was censored.",
             )
         flags.append(flag)
-    return torch.stack([torch.tensor(times), torch.tensor(flags)], 1).float()
+    return exact_numbers([*zip(times, map(float, flags), strict=True)])

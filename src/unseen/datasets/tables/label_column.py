@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from unseen.core.labels import exact_numbers
 from unseen.datasets.tables.dialect import almost, number
 from unseen.datasets.tables.identifiers import MANY, spelling_remedy
 from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded, codes_of, identity
@@ -45,7 +46,7 @@ def labels(
         classes = positive_last(names, positive)
         return classes, torch.tensor([classes.index(name) for name in names])[y]
     try:
-        return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
+        return None, exact_numbers(sheet.numbers(label))
     except WrongNumber as error:
         cell = error.cell
         nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)

@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from torch import Tensor
-
 from unseen.core import Exchange, Model, Turn
 from unseen.core.parts import innermost
 from unseen.datasets import info
@@ -17,6 +15,7 @@ from unseen.engine.inprocess import single
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower import terms
+from unseen.federation.flower.column_sums import sums_received
 from unseen.federation.flower.script import (
     Agreement,
     Due,
@@ -276,7 +275,7 @@ class Admitted:
     @cached_property
     def prepared(self) -> Prepared:
         sums = self.parcel.get(terms.STATISTICS)
-        totals = sums if isinstance(sums, Tensor) else None
+        totals = sums_received(self.study, self.terms.empty(), sums)
         data = self.featured(self.data)
         prepared = prepare(data, self.task, self.study, self.position.seed, totals)
         fits = bool(self.method) and compose(self.method).fits

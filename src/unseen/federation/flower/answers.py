@@ -131,7 +131,7 @@ def figures_of(
     if not isinstance(line["metrics"], dict) or {*names} != {*metrics}:
         raise BadReply(f"figures of {short(names)}; asked for were {', '.join(metrics)}")
     own = {name: _interval(name, line["metrics"][name]) for name in names}
-    return {**line, "metrics": own}, _counts(answer.get(COUNTS))
+    return {**line, "metrics": own}, _counts(answer.get(COUNTS), int(line["examples"]))
 
 
 def _interval(name: str, parts: Any) -> list[float | None]:
@@ -141,10 +141,12 @@ def _interval(name: str, parts: Any) -> list[float | None]:
         raise BadReply(f"{name!r} must be three numbers or nulls; found {short(parts)}")
     if not all(x is None or math.isfinite(x) for x in parts):
         raise BadReply(f"{NOT_FINITE} as {name!r}")
+    if None not in parts[1:] and parts[1] > parts[2]:
+        raise BadReply(f"an interval of {name!r} that ends before it begins: {short(parts[1:])}")
     return [None if x is None else float(x) for x in parts]
 
 
-def _counts(counts: Value | None) -> Tensor | None:
+def _counts(counts: Value | None, rows: int) -> Tensor | None:
     if counts is None:
         return None
     form = torch.int64, (2, len(EDGES) + 1)
@@ -152,6 +154,8 @@ def _counts(counts: Value | None) -> Tensor | None:
         raise BadReply("counts of rows by probability of another form")
     if bool((counts < 0).any()):
         raise BadReply("counts of rows by probability below 0")
+    if int(counts.sum()) > rows:
+        raise BadReply(f"counts of {int(counts.sum())} rows by probability, and it has {rows}")
     return counts
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unseen.choose import Candidates, choose, play
-from unseen.choose.choice_page import paragraph, write
-from unseen.choose.rates import learning_rate
+from unseen.choice import Candidates, choose, play
+from unseen.choice.choice_page import paragraph, write
+from unseen.choice.rates import learning_rate
 from unseen.core.atomic import write_atomically
 from unseen.federation.choosing_study import RATE
 from unseen.federation.flower.server_run import TABLE, Session, followed, opened

@@ -269,6 +269,13 @@ def _questions(asked: Admitted) -> Iterator[str]:
         yield f"{limit} questions of this study were answered or refused, which are the most"
 
 
+def _rows(asked: Admitted) -> Iterator[str]:
+    """Yield whether a site that is to train has fewer rows than any answer may be made of."""
+    (domain,), least = asked.own.domains, asked.site.policy.least.examples
+    if asked.site.role == "train" and len(domain.y) < least:
+        yield f"{len(domain.y)} rows are here, and {least} are the least to train on"
+
+
 def _levels(asked: Admitted) -> Iterator[str]:
     """Yield the columns whose values would leave by name, and may not."""
     policy, data = asked.site.policy, asked.own
@@ -320,7 +327,7 @@ def nearly_unique(counts: Tensor, least: int) -> bool:
 #: What of a question breaks which rule, by kind of question, in the order in which they are
 #: looked at. Those of the study alone are `study_rules.RULES`.
 RULES: Mapping[str, Mapping[str, Check]] = {
-    "hello": {"most.questions": _questions, "columns": _levels},
+    "hello": {"most.questions": _questions, "least.examples": _rows, "columns": _levels},
     "statistics": {
         "study": _study, "most.questions": _questions, "least.sites": _sites,
         "least.examples": _examples,

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, TypeAdapter
 
-from unseen.choose.pairs import check_pairs, pairs
+from unseen.choice.pairs import check_pairs, pairs
 from unseen.core import Exchange, Turn
 from unseen.core.round import due, recipients, sample
 from unseen.errors import UnseenError

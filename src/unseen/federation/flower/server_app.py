@@ -5,7 +5,7 @@ import os
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from unseen.federation import flower_patches
+from unseen.federation import flower_workarounds
 from unseen.federation.flower import choice_run
 from unseen.federation.flower.model_run import train
 from unseen.federation.flower.pulls import counted
@@ -15,7 +15,7 @@ from unseen.federation.process import UMASK, log_as_asked
 
 app = ServerApp()
 log_as_asked()
-flower_patches.bound_answers(counted)
+flower_workarounds.bound_answers(counted)
 
 
 @app.main()

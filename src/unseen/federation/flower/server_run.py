@@ -13,15 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from unseen.core import Model, play, start
+from unseen.core import Model
 from unseen.core.atomic import write_atomically
-from unseen.datasets.dataset import Totals
 from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
+from unseen.federation.flower.column_sums import column_sums
 from unseen.federation.flower.script import Agreement, Position, fields_of, tasks_by_plan
 from unseen.federation.flower.site_backend import MESSAGES, Sites, placed
 from unseen.federation.flower.site_messages import Link
@@ -44,7 +43,7 @@ from unseen.study.checks import check_measured
 from unseen.study.doubts import of_unscaled, unscaled_columns
 from unseen.study.job import Running, versions
 from unseen.study.label_kinds import totals_of
-from unseen.study.prepare import Prepared, statistics
+from unseen.study.prepare import Prepared
 from unseen.study.runner import only_one, results_of
 from unseen.study.search import Order, search, winners
 from unseen.study.setting import Setting
@@ -116,12 +115,20 @@ class Session:
         folder, position = job.folder(setting.out), self.position(setting, job, task)
         sites = Sites(self.link, self.head, position, roles, folder, Model(nn.Module()))
         totals, columns = totals_of(terms.empty(), setting.study), setting.study.privacy.columns
+        without: Mapping[str, str] = {}
         if totals is not None:
-            sums = totals.of_ranges(columns) if columns is not None else _sums(sites, totals, task)
+            if columns is not None:
+                sums = totals.of_ranges(columns)
+            else:
+                sums, without = column_sums(sites, totals, task)
             sites = replace(sites, statistics=sums)
         prepared = placeholders(task, terms, sites.statistics, setting)
         flat = of_unscaled({task.name: unscaled_columns(prepared, terms.schema)})
-        self.link.tell(remarks=[*self.planned.data.notes, *flat])
+        left_out = [
+            f"columns are standardised without the sums of site {name}, which sent {fault}"
+            for name, fault in without.items()
+        ]
+        self.link.tell(remarks=[*self.planned.data.notes, *flat, *left_out])
         return sites, prepared
 
     def position(self, setting: Setting, job: Job, task: Task) -> Position:
@@ -293,20 +300,6 @@ def _signature(out: Path) -> Mapping[str, Any]:
     """The coordinator's signature under the study, which `run` left among the records."""
     path = out / SIGNATURE
     return dict(json.loads(path.read_bytes())) if path.is_file() else {}
-
-
-def _sums(sites: Sites, totals: Totals, task: Task) -> Tensor:
-    """The sources' sums over their training rows, from the sites or from an earlier start."""
-    path = sites.folder / "statistics.json"
-    if path.exists():
-        return torch.tensor(json.loads(path.read_text()), dtype=torch.float64)
-    method, roster = statistics(totals), sorted(task.sources)
-    first = start(method, sites.model, roster, seed=0)
-    backend = replace(sites, kind="statistics")
-    state, _ = play(method, first, backend, roster, 1, on_bad_reply="drop")
-    sums = state.inbox["statistics"]
-    write_atomically(path, json.dumps(sums.tolist()).encode())
-    return sums
 
 
 def _begin(out: Path, run: str, facts: Mapping[str, Facts], without: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, M
 from unseen.core.atomic import write_atomically
 from unseen.core.parts import innermost
 from unseen.core.replies import find_fault, row_shapes
+from unseen.datasets.dataset import Totals
 from unseen.engine import client_memories, messages
 from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
@@ -104,7 +105,7 @@ class Sites(Backend):
         entries = inbox if self.sealed else exchange.outgoing(inbox)
         parcel = {**messages.from_inbox(entries), **more}
         shown = inbox if shown is None else shown
-        shapes = row_shapes(exchange, shown)
+        shapes, totals = row_shapes(exchange, shown), exchange.local
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
         replies: dict[str, Reply] = {}
@@ -114,6 +115,9 @@ class Sites(Backend):
             replies[name] = opened(name, answer)
             fault = find_fault(replies[name], shapes)
             fault = fault or beyond(replies[name], self.link.stated.get(name))
+            if isinstance(totals, Totals):
+                most = self.link.stated.get(name)
+                fault = fault or totals.impossible(replies[name].rows["statistics"], most)
             return fault or unlike(replies[name], exchange)
 
         # Sites that answered go on from what it made of their answers, and of nobody else's.
@@ -125,6 +129,9 @@ class Sites(Backend):
         if minimum and not exchange.slots and len(faults) == len(questions):
             why = f"no site could evaluate in {turn.exchange}{reasons(faults)}."
             raise Waiting(why, remedy=KEPT)
+        if isinstance(totals, Totals):
+            rows = {n: reply.rows["statistics"] for n, reply in replies.items() if n not in faults}
+            faults |= totals.far(rows)
         # A bad answer is left where it is: what is wrong with it is known.
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]
 
@@ -194,13 +201,21 @@ def beyond(reply: Reply, stated: int | None) -> str | None:
         reply: The reply.
         stated: The most that it may claim; None where the site did not say.
     """
-    count = reply.scalars.get("examples")
-    if stated is None or count is None:
-        return None
-    if isinstance(count, Tensor) or not 0 <= count <= stated:
-        number = "a list" if isinstance(count, Tensor) else f"{count:.12g}"
-        return f"{number} as 'examples', and it said that it has {stated}"
+    for name, count in reply.scalars.items():
+        if name.partition("@")[0] != "examples":
+            continue
+        if (name == "examples") == isinstance(count, Tensor):
+            return f"{'a list' if name == 'examples' else 'one number'} as {name!r}"
+        counts = torch.as_tensor(count, dtype=torch.float64)
+        if bool((counts < 0).any() | (counts % 1 != 0).any()):
+            return f"{_listed(counts)} as {name!r}, where whole numbers from 0 on belong"
+        if stated is not None and float(counts.sum()) > stated:
+            return f"{_listed(counts)} as {name!r}, and it said that it has {stated}"
     return None
+
+
+def _listed(counts: Tensor) -> str:
+    return ", ".join(f"{count:.12g}" for count in counts.flatten().tolist()[:8])
 
 
 def unlike(reply: Reply, exchange: Exchange) -> str | None:

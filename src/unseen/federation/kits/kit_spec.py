@@ -19,8 +19,10 @@ PersonRole = Literal["coordinator", "observer"]
 #: A name that is also a folder, a field of a certificate and a word of a command line.
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 PLAIN = "lower-case letters, digits and dashes, 40 at most"
-#: Labels of a DNS name, or of a dotted address, which is checked apart.
-HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+#: A DNS name: labels of 63 letters at most. One whose last label is a number is an address in
+#: some spelling, such as 127.1 or 0x7f.1, which no certificate holds.
+LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+HOST = re.compile(rf"(?=.{{1,253}}$)(?:{LABEL}\.)*(?!(?:\d+|0[xX][0-9a-fA-F]*)$){LABEL}")
 #: Folders of kits that do not belong to a site.
 RESERVED = ("ca", "server")
 
@@ -44,6 +46,8 @@ def _person(name: str) -> str:
 
 
 def _reachable(host: str) -> str:
+    if "%" in host:
+        raise ValueError(f"{host!r} must not name an interface: %... means another one elsewhere")
     if not is_address(host) and not HOST.fullmatch(host):
         raise ValueError(f"{host!r} must be a host name or an IP address, without port or https://")
     return host
@@ -58,8 +62,9 @@ class Federation(Settings):
         servers: Names and addresses by which sites reach the server, the one that kits use first.
             All of them are put into its certificate.
         port: The one TCP port of the server.
-        listen: The address that the server binds. By default 127.0.0.1 where all of `servers` are
-            of this machine, else 0.0.0.0.
+        listen: The address that the server binds. By default that of this machine alone where all
+            of `servers` are, `::1` if the first one is, else 127.0.0.1; where others are named
+            `::`, which takes IPv4 too, if an IPv6 address is among them, else 0.0.0.0.
         days: Validity of the server's certificate.
         ca_days: Validity of the authority that signs it.
         sites: Name -> `train` or `evaluate`.
@@ -94,7 +99,11 @@ class Federation(Settings):
     @property
     def bind(self) -> str:
         """The address that the server binds."""
-        return self.listen or ("127.0.0.1" if all(map(is_local, self.servers)) else "0.0.0.0")
+        if self.listen:
+            return self.listen
+        if all(map(is_local, self.servers)):
+            return "::1" if ":" in self.servers[0] else "127.0.0.1"
+        return "::" if any(":" in host for host in self.servers) else "0.0.0.0"
 
     @property
     def channels(self) -> list[str]:

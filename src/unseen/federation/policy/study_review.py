@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
-
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.federation.flower.gate import named_values, nearly_unique
+from unseen.federation.flower.gate import named_values
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_plan import roles_of
 from unseen.federation.kits.signatures import check_study
+from unseen.federation.policy import preflight
 from unseen.federation.policy.proposals import SHORT, Proposal
 from unseen.federation.policy.rare_values import rare
-from unseen.federation.policy.study_rules import breaches, columns_of, sight_of
+from unseen.federation.policy.study_rules import columns_of, sight_of
 from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
 from unseen.results.records import TEST, VALIDATE
@@ -34,12 +33,13 @@ from unseen.study.spaces import spaces_of
 
 #: What the server can read of an update, by channel, and of the model.
 SEEN = {
-    "clear": "the server reads every update", "masks": "the server reads the sum of the updates",
-    "ckks": "the server reads the decrypted sum of the updates",
-}  # fmt: skip
+    "clear": "the server reads every update",
+    "masks": "a server that follows the protocol reads the sum of the updates",
+    "ckks": "a server that follows the protocol reads the decrypted sum of the updates",
+}
 #: Who only evaluates -> the exchange in which it does.
 EXCHANGES = {"validation": VALIDATE, "target": TEST}
-BLIND = "the server reads no update, no sum and no model"
+BLIND = "a server that follows the protocol reads no update, no sum and no model"
 #: How many names of values are listed.
 LISTED = 12
 
@@ -60,15 +60,20 @@ def _lines(site: Site, proposal: Proposal) -> list[str]:
     lines = [f"study {study.name}, digest {proposal.digest[:SHORT]}"]
     lines.append(f"  signed      {_signer(site, proposal)}")
     lines.append(f"  role        {_role(study, site, roles)}")
-    broken = list(breaches(site.policy, study))
-    faults = [f"{breach.why} (rule {breach.rule})" for breach in broken]
-    if any(breach.rule == "code" for breach in broken):  # nothing of it may be called
+    faults = [*map(str, broken := preflight.of_study(site, study))]
+    if any(refusal.rule == "code" for refusal in broken):  # nothing of it may be called
         return [*lines, *(f"  refused     {fault}" for fault in faults)]
     try:
         data = load(site, study)
         lines += _data(study, data, "source" in roles)
+        if "source" in roles:
+            lines.append(
+                "  rows        {} to train on, {} held back".format(
+                    *preflight.rows_by_split(study, data, site.name)
+                )
+            )
         lines += _alone(site, data) if "source" in roles else []
-        faults += _unique(site, study, data)
+        faults += map(str, preflight.of_data(site, study, data, roles)) if not broken else ()
     except (UnseenError, OSError) as error:
         faults.append(f"the data cannot be read as it says: {error}")
         data = None
@@ -136,18 +141,10 @@ def _alone(site: Site, data: DataSet) -> Iterator[str]:
         )
 
 
-def _unique(site: Site, study: StudySpec, data: DataSet) -> Iterator[str]:
-    uses = columns_of(study.dataset)
-    label = next((name for name, use in uses if use == "label"), "classes")
-    for column, codes, names in named_values(data, label) if data.schema is not None else ():
-        counts = torch.bincount(codes[codes >= 0].long(), minlength=len(names))
-        if nearly_unique(counts, site.policy.least.rows_per_level):
-            yield f"{column!r} has nearly a value of its own for each row (rule columns)"
-
-
 def _channel(study: StudySpec) -> Iterator[str]:
     blind = study.privacy.server == "blind"
-    yield f"  channel     {study.privacy.channel}: {BLIND if blind else SEEN[study.privacy.kind]}"
+    sees = BLIND if blind else SEEN.get(study.privacy.kind, "unknown")
+    yield f"  channel     {study.privacy.channel}: {sees}"
 
 
 def _noise(study: StudySpec) -> Iterator[str]:
@@ -165,7 +162,7 @@ def _method(
     if "source" in roles:
         yield from _trained(site, study, text, data)
     else:
-        yield f"  method      {method.name}: this site trains nothing of it, and sends no update"
+        yield f"  method      {method.name}: by the plan this site trains nothing of it"
     every = study.evaluate_every * method.cycle
     stays = " (the rule evaluate keeps them here)"
     for role in roles:

@@ -31,7 +31,9 @@ def expressions(study: StudySpec) -> list[str]:
     """Return all settings of a study that name parts."""
     recipe = study.training
     texts = [study.dataset, *study.methods, recipe.optimiser, recipe.schedule, recipe.server]
-    return [*texts, *filter(None, (study.model, recipe.augment))]
+    privacy = study.privacy
+    texts += [privacy.channel, privacy.examples, privacy.clients]
+    return [*filter(None, (*texts, study.model, recipe.augment))]
 
 
 def columns_of(expression: str) -> list[tuple[str, str]]:
@@ -133,7 +135,7 @@ def sight_of(method: Method) -> str:
 
 def _channel(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if study.privacy.kind not in CHANNELS:
-        yield f"{study.privacy.kind!r} is no channel; there are {', '.join(CHANNELS)}"
+        yield f"the channel is {study.privacy.kind!r}, and there are {_listed(CHANNELS)}"
     elif CHANNELS.index(study.privacy.kind) < CHANNELS.index(policy.least.channel):
         least = f"{policy.least.channel} is the least"
         yield f"the channel is {study.privacy.kind}, in which the server reads more; {least}"

@@ -1,4 +1,4 @@
-"""Masks that cancel: the server learns the weighted sum of the rows and none of them.
+"""Masks that cancel: a server that follows the protocol learns the weighted sum and no row.
 
 Once the weights are known each client i sends
 

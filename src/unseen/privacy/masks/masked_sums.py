@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,41 +17,20 @@ from unseen.errors import BadReply, Departed
 from unseen.privacy import wire
 from unseen.privacy.kinds import Masks, SealedRows, ServerSide
 from unseen.privacy.masks import shares
+from unseen.privacy.masks.masked_answers import (
+    Deal,
+    blamed,
+    counted,
+    published_in,
+    shares_in,
+    vector_in,
+)
 from unseen.privacy.masks.streams import Integers, own_stream, purpose, stream
 
 LOG = logging.getLogger("flwr")
 T = TypeVar("T")
 #: (site, header of its answer, parts) -> the content; raises what is wrong with it.
 Read = Callable[[str, dict[str, Any], wire.Parts], T]
-
-
-@dataclass(frozen=True)
-class Deal:
-    """The public parts of seeds that sites shared with each other.
-
-    Attributes:
-        id: Its number.
-        names: The sites.
-        keys: Site -> slot -> the public key of its masks.
-        commits: Site -> slot -> what it published of its own seed.
-        marks: Site -> other site -> slot -> what it published of both shares of that one.
-        bundles: Site -> other site -> the shares that it sealed for that one.
-    """
-
-    id: str
-    names: list[str]
-    keys: Mapping[str, Mapping[str, str]]
-    commits: Mapping[str, Mapping[str, str]]
-    marks: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
-    bundles: Mapping[str, Mapping[str, bytes]]
-
-    def bundles_to(self, name: str) -> list[bytes]:
-        """Return what the others sealed for a site, in the order of their names."""
-        return [self.bundles[other][name] for other in self.names if other != name]
-
-    def marks_to(self, name: str) -> dict[str, Any]:
-        """Return what the others published of a site's shares."""
-        return {other: self.marks[other][name] for other in self.names}
 
 
 @dataclass(frozen=True)
@@ -170,10 +148,7 @@ class MaskedRows(SealedRows["Server"]):
             if not server.final:
                 raise Departed(missing, server.faults)
             return self._shared([name for name in names if name in replies])
-        keys, commits, marks, bundles = (
-            {name: parts[place] for name, parts in replies.items()} for place in range(4)
-        )
-        deal = Deal(header["deal"], names, keys, commits, marks, bundles)
+        deal = Deal(header["deal"], names, replies)
         server.deals |= dict.fromkeys(header["slots"], deal)
         return deal
 
@@ -196,7 +171,8 @@ class MaskedRows(SealedRows["Server"]):
             name: wire.pack({**header, "vouched": list(tags[name])}, list(tags[name].values()))
             for name in replies
         }
-        opened = self._enough("unmasked", questions, t, partial(shares_in, sum=sum, slot=self.slot))
+        read = partial(shares_in, deal=sum.deal, slot=self.slot, came=sum.answers)
+        opened = self._enough("unmasked", questions, t, read)
         total = np.zeros(self.shape[1], np.uint64)
         for vector, _ in sum.answers.values():
             total = total + vector
@@ -209,19 +185,19 @@ class MaskedRows(SealedRows["Server"]):
         """Return what lies on the sum because of one site: its own stream, or others' with it."""
         deal, slot, size = sum.deal, self.slot, self.shape[1]
         if name in sum.answers:
-            published = deal.commits[name][slot]
+            published = deal.own[name].commits[slot]
             seed = shares.joined(
                 parts, t, deal.names, lambda s: shares.commitment(s) == published, name
             )
             return own_stream(seed, purpose(sum.header, sum.answers[name][1]), size)
-        published = deal.keys[name][slot]
+        published = deal.own[name].keys[slot]
         seed = shares.joined(
             parts, t, deal.names,
             lambda s: shares.public_of(shares.key_of(s)).hex() == published, name,
         )  # fmt: skip
         private, total = shares.key_of(seed), np.zeros(size, np.uint64)
         for other, (_, received) in sum.answers.items():
-            public = bytes.fromhex(deal.keys[other][slot])
+            public = bytes.fromhex(deal.own[other].keys[slot])
             r = stream(private, public, purpose(sum.header, received), size)
             total = total + r if other < name else total - r
         return total
@@ -266,92 +242,6 @@ class MaskedRows(SealedRows["Server"]):
             if name in self.server.faults:
                 LOG.warning("site %s: %s", name, self.server.faults[name])
         return replies
-
-
-def vector_in(
-    name: str, head: Mapping[str, Any], parts: wire.Parts, size: int
-) -> tuple[Integers, str] | list[str]:
-    """Return a masked vector and the model that its site received, or whom the site accuses."""
-    if head["kind"] == "accused":
-        accused = [str(other) for other in head["accused"] if other != name]
-        if not accused:
-            raise BadReply("it accuses nobody, and sends no row.")
-        return accused
-    content = counted(name, head, parts, 1)[0]
-    if len(content) != 8 * size or head["size"] != size:
-        raise BadReply(f"a masked row of {len(content) / 8:g} numbers, where {size} were asked for")
-    if not isinstance(head["received"], str):
-        raise BadReply("it does not say which model its row is of")
-    return np.frombuffer(content, np.uint64), head["received"]
-
-
-def published_in(
-    name: str, head: Mapping[str, Any], parts: wire.Parts, names: Sequence[str],
-    slots: Sequence[str],
-) -> tuple[Any, Any, Any, dict[str, bytes]]:  # fmt: skip
-    """Return what a site published of its seeds, and what it sealed for each of the others."""
-    others = [other for other in names if other != name]
-    bundles = dict(zip(others, counted(name, head, parts, len(others)), strict=True))
-    keys, commits = ({s: number(head[part][s]) for s in slots} for part in ("keys", "commits"))
-    marks = {
-        other: {slot: [number(mark) for mark in pair(head["marks"][other][slot])] for slot in slots}
-        for other in names
-    }
-    return keys, commits, marks, bundles
-
-
-def pair(values: Any) -> Any:
-    """Return two values; anything else is of another form."""
-    first, second = values
-    return first, second
-
-
-def number(text: Any) -> str:
-    """Return 32 bytes as hexadecimal text; anything else is of another form."""
-    if len(bytes.fromhex(text)) != 32:
-        raise BadReply(f"a number of {len(text)} digits, where 64 were asked for")
-    return str(text)
-
-
-def counted(name: str, head: Mapping[str, Any], parts: wire.Parts, count: int) -> list[bytes]:
-    """Return the parts of an answer, which must be as many as were asked for."""
-    if len(parts) != count:
-        raise BadReply(f"{len(parts)} parts in its answer {head['kind']!r}, where {count} belong")
-    return [bytes(part) for part in parts]
-
-
-def shares_in(
-    name: str, head: Mapping[str, Any], parts: wire.Parts, sum: Collected, slot: str
-) -> list[bytes]:
-    """Return the shares that a site gives up, each as it was dealt to it."""
-    content = counted(name, head, parts, len(sum.deal.names))
-    for dealer, share in zip(sum.deal.names, content, strict=True):
-        if shares.mark(share) != sum.deal.marks[dealer][name][slot][dealer in sum.answers]:
-            raise BadReply(f"a share that is not the one that {dealer!r} dealt to it")
-    return content
-
-
-def blamed(accused: Mapping[str, Sequence[str]], others: int) -> dict[str, str]:
-    """Return who is left out of a sum because of shares that cannot be used, and why.
-
-    Args:
-        accused: Site -> whose shares it cannot use.
-        others: How many could accuse one site.
-
-    Note:
-        Whom more than half of the others accuse is left out by itself. Of two of whom one accuses
-        the other, nobody else can tell which one lies: both are left out.
-    """
-    by = Counter(name for names in accused.values() for name in set(names))
-    why = "the shares that it dealt to the others do not fit what it published"
-    alone = {name: why for name, count in by.items() if count >= 2 and 2 * count > others}
-    pairs: dict[str, str] = {}
-    for name, names in accused.items():
-        for other in set(names) - alone.keys() if name not in alone else ():
-            pairs |= dict.fromkeys(
-                (name, other), f"{name!r} says that it cannot use the shares that {other!r} dealt"
-            )
-    return alone | pairs
 
 
 def proportion(sum: Collected, names: Sequence[str], weights: Tensor) -> float | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unseen.core.client import Split, Stored
+from unseen.core.labels import exact_numbers
 from unseen.datasets import info, load
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import folded
@@ -152,7 +153,7 @@ class LabelledData:
 
         def answer(item: Item) -> tuple[str, Value | str | None]:
             if self.request.domain and item.cells:
-                check_known(f"column of {place} (for domain)", item.cells, domain)
+                check_known(f"column of {place} (for the site)", item.cells, domain)
             name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
             name = sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
             if drop and label in item.cells and inputs.is_missing(cell.strip()):
@@ -201,7 +202,6 @@ class LabelledData:
             answer: Returns an item's domain, and its label or why it has none; None where it is
                 left out as in training.
         """
-        kind = torch.float32 if self.trained.classes is None else torch.int64
         for batch in batches:
             groups: dict[str, list[tuple[Item, Value]]] = defaultdict(list)
             for item in batch:
@@ -223,8 +223,18 @@ class LabelledData:
                 self._count(items)
                 if (x := stacked(items)) is not None:
                     groups_of = {c: _cells(items, c) for c in self.request.groups}
-                    y = labels_of(self.trained, torch.tensor(values).to(kind))
+                    y = labels_of(self.trained, self._labels(values))
                     yield Labelled(name, x, y, groups_of, self._units(items))
+
+    def _labels(self, values: Sequence[Value]) -> Tensor:
+        """Return labels in the precision that their distance from 0 needs."""
+        if self.trained.classes is not None:
+            return torch.tensor(values).long()
+        if self.trained.scale is None:
+            return exact_numbers(values)
+        return torch.tensor(
+            values, dtype=torch.float64 if self.trained.scale.far else torch.float32
+        )
 
     def _units(self, items: Sequence[Item]) -> tuple[str, ...]:
         """Return whose rows these are, where training had a column of units that is here, too."""

@@ -1,0 +1,224 @@
+"""What a site would refuse of a study later, found before it is approved, by its own data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from unseen.core.parts import innermost
+from unseen.datasets import info
+from unseen.datasets.dataset import DataSet
+from unseen.engine.inprocess import single
+from unseen.errors import UnseenError
+from unseen.expression import parse
+from unseen.federation.flower.gate import named_values, nearly_unique
+from unseen.federation.flower.site import Site
+from unseen.federation.policy.site_policy import CHANNELS
+from unseen.federation.policy.study_rules import breaches, columns_of, method_breaches
+from unseen.local.train import Train, reads_validation
+from unseen.privacy import channel, kinds
+from unseen.privacy.dp import steps_of
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
+from unseen.study.batch_sizes import check_batches
+from unseen.study.checks import check_clients, check_noised
+from unseen.study.label_kinds import chosen_metrics
+from unseen.study.prepare import Prepared, prepare
+from unseen.study.runtime import Runtime
+from unseen.study.setting import Setting
+
+#: Files of a kit that a channel needs at a site.
+KEYS: dict[type, tuple[str, ...]] = {
+    kinds.Masks: (kinds.PRIVATE, kinds.PUBLICS), kinds.CKKS: (kinds.SECRET,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What would be refused.
+
+    Attributes:
+        rule: The rule of site.toml, or `study` where the study itself cannot work here.
+        why: What breaks it, with what there is.
+        remedy: What to change.
+        trains: Whether this site could then not train; else its figures alone would not leave.
+    """
+
+    rule: str
+    why: str
+    remedy: str = ""
+    trains: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.why} (rule {self.rule})" + (f" -> {self.remedy}" if self.remedy else "")
+
+
+def of_study(site: Site, study: StudySpec) -> list[Refusal]:
+    """Return what the study alone breaks; of a study with foreign code nothing more is looked at.
+
+    Args:
+        site: The site.
+        study: The study.
+    """
+    remedy = "change the study, or this site's rules"
+    return [Refusal(breach.rule, breach.why, remedy) for breach in breaches(site.policy, study)]
+
+
+def of_data(site: Site, study: StudySpec, data: DataSet, roles: Sequence[str]) -> Iterator[Refusal]:
+    """Yield what would be refused because of this site's rows and keys.
+
+    Args:
+        site: The site.
+        study: The study, which breaks no rule by itself.
+        data: Its data, of its one domain.
+        roles: What the site is in the study's tasks.
+    """
+    rows, least = len(data.domains[0].y), site.policy.least.examples
+    if "source" in roles and rows < least:
+        remedy = "bring more rows, or lower least.examples in site.toml"
+        yield Refusal("least.examples", f"{rows} rows are here, and {least} are the least", remedy)
+        return
+    yield from _unique(site, study, data)
+    yield from _keys(site, study)
+    yield from _sites(site, study, roles)
+    if "source" in roles:
+        for seed in study.seed_list:
+            refusals = list(_source(site, study, data, seed))
+            yield from refusals
+            if refusals:  # another seed splits as many rows
+                return
+    for role in (role for role in roles if role != "source"):
+        if rows < least and study.privacy.metrics != "none":
+            remedy = f"lower least.examples to {rows} in site.toml, or leave this site out"
+            why = f"{rows} rows are measured as {role}, and {least} are the least"
+            yield Refusal("least.examples", why, remedy, trains=False)
+
+
+def rows_by_split(study: StudySpec, data: DataSet, name: str) -> tuple[int, int]:
+    """Return how many rows a site trains on and holds back, with the study's first seed.
+
+    Args:
+        study: The study.
+        data: The site's data.
+        name: The site.
+    """
+    prepared = _prepared(study, data, name, study.seed_list[0])
+    client = prepared.everyone[name]
+    return len(client.split("train")), len(client.split("validation"))
+
+
+def _prepared(study: StudySpec, data: DataSet, name: str, seed: int) -> Prepared:
+    return prepare(data, Task("preflight", (name,), (), ()), study, seed)
+
+
+def _unique(site: Site, study: StudySpec, data: DataSet) -> Iterator[Refusal]:
+    policy, uses = site.policy, columns_of(study.dataset)
+    label = next((name for name, use in uses if use == "label"), "classes")
+    for column, codes, names in named_values(data, label) if data.schema is not None else ():
+        counts = torch.bincount(codes[codes >= 0].long(), minlength=len(names))
+        if policy.columns is not None and "levels" not in policy.uses(column):
+            remedy = f"[columns] {column!r} = [..., 'levels'] in site.toml lets them leave"
+            yield Refusal("columns", f"the names of the values of {column!r} do not leave", remedy)
+        if nearly_unique(counts, policy.least.rows_per_level):
+            why = f"{column!r} has nearly a value of its own for each row"
+            remedy = "leave the column out: drop=[...] in the study, or remove it from the file"
+            yield Refusal("columns", why, remedy)
+
+
+def _keys(site: Site, study: StudySpec) -> Iterator[Refusal]:
+    if study.privacy.kind not in CHANNELS:
+        return
+    kind = channel.read(study.privacy.channel, study.privacy.server)
+    needed = next((names for of, names in KEYS.items() if isinstance(kind, of)), ())
+    for name in needed:
+        if not ((site.kit or Path()) / name).is_file():
+            remedy = "the organiser makes the keys: unseen federation provision --renew KIND"
+            why = f"privacy.channel = {study.privacy.channel!r} needs {name} in this kit"
+            yield Refusal("study", why, remedy)
+
+
+def _sites(site: Site, study: StudySpec, roles: Sequence[str]) -> Iterator[Refusal]:
+    named, least = getattr(study.holdout, "source", ()), site.policy.least.sites
+    if "source" in roles and isinstance(named, tuple) and 0 < len(named) < least:
+        why = f"{len(named)} sites train together, and {least} are the least"
+        yield Refusal("least.sites", why, "name more sites as sources, or lower least.sites")
+
+
+def _source(site: Site, study: StudySpec, data: DataSet, seed: int) -> Iterator[Refusal]:
+    """Yield what would be refused of a site that trains, with one seed."""
+    try:
+        prepared = _prepared(study, data, site.name, seed)
+    except UnseenError as error:
+        yield Refusal("study", error.what.rstrip("."), error.remedy)
+        return
+    client, policy = prepared.everyone[site.name], site.policy
+    train, rest = len(client.split("train")), len(client.split("validation"))
+    least, rows = policy.least.examples, train + rest
+    there = f"of {rows} rows {train} are trained on and {rest} held back"
+    remedies = f"lower least.examples in site.toml to {max(1, min(train, rest))}"
+    if train < least:
+        why = f"{there}, and {least} are the least to train on"
+        yield Refusal("least.examples", why, f"{remedies}, or bring more rows")
+        return
+    measured = study.privacy.metrics != "none" and "validation" in policy.evaluate
+    if rest < least and measured:
+        share = least / rows
+        larger = f"validation = {share:.2f} in the study holds back {least}, or "
+        other = 'privacy.metrics = "none" asks for no figures'
+        remedy = f"{larger * (share <= 0.5)}{remedies}, or {other}"
+        why = f"{there}, and figures of fewer than {least} do not leave"
+        yield Refusal("least.examples", why, remedy, trains=False)
+    if data.classes is not None and len(data.classes) < 2:
+        return  # what a method is then made of depends on the other sites' classes
+    for text in study.methods:
+        yield from _method(site, study, data, prepared, text, seed)
+
+
+def _method(
+    site: Site, study: StudySpec, data: DataSet, prepared: Prepared, text: str, seed: int
+) -> Iterator[Refusal]:
+    """Yield what would be refused of one method, completed for this site's data."""
+    policy, client = site.policy, prepared.everyone[site.name]
+    train, rest = len(client.split("train")), len(client.split("validation"))
+    entry = info(parse(study.dataset)[0].name)
+    metrics = chosen_metrics(study, data, entry.metrics)
+    setting = Setting(study, Path(), None, "", study.model or entry.model, metrics)
+    try:
+        runtime = Runtime.of(setting, data, prepared, text, seed, clients=3)
+        method = runtime.method
+        check_clients(prepared, study, Task("preflight", (site.name,), (), ()), not method.fits)
+        if not method.fits:
+            check_batches(runtime.model.module, prepared.sources, study)
+        check_noised(study, data, runtime.model.module)
+    except UnseenError as error:  # a part that does not fit is left out of the study, by name
+        if type(error) is UnseenError:
+            yield Refusal("study", f"{text}: {error.what.rstrip('.')}", error.remedy)
+        return
+    for why in method_breaches(policy, method):
+        yield Refusal("methods", why, "leave the method out, or allow it in [methods]")
+    rounds = max(study.rounds, method.rounds or 0)
+    if rounds > policy.most.rounds:
+        why = f"{text} takes {rounds} rounds, and {policy.most.rounds} are the most"
+        yield Refusal("most.rounds", why, "ask for fewer, or raise most.rounds in site.toml")
+    least = policy.least
+    for exchange in (exchange for exchange in method.exchanges if exchange.slots):
+        local, behind = innermost(exchange.local), train
+        if any(map(reads_validation, single(exchange.local))):
+            behind = min(train, rest)
+            if "validation" not in policy.evaluate:
+                why = f"{text} sends figures of its held-back rows, and these do not leave"
+                yield Refusal("evaluate", why, 'evaluate = ["validation"] in site.toml lets them')
+        if isinstance(local, Train):
+            steps = steps_of(train, local.training)
+            behind = min(behind, steps * local.training.batch_size)
+            if steps < least.steps:
+                why = f"{text} takes {steps} steps on {train} rows, and {least.steps} are the least"
+                yield Refusal("least.steps", why, "take smaller batches or more epochs")
+        if behind < least.examples:
+            why = f"{text}: {exchange.name} would be made of {behind} of {train + rest} rows"
+            why += f", and {least.examples} are the least"
+            remedy = f"hold back more rows, or lower least.examples in site.toml to {behind}"
+            yield Refusal("least.examples", why, remedy)
