@@ -85,6 +85,7 @@ def admit(question: Question, site: Site, request: Request) -> Admitted:
         _check_rules(site, asked.study)
     if question.agreement is not None:
         _begin(asked, Approvals(site.account), request)
+        once.check_new(asked, SiteLedger(site.account).lines())
     for rule, check in RULES[asked.kind].items():
         for why in check(asked):
             raise Refused(f"{why}.", rule)

@@ -84,6 +84,18 @@ def said_of(asked: Admitted) -> dict[str, str]:
     return own | ({STATISTICS: digest_of_parcel({"": sums})} if sums is not None else {})
 
 
+def check_new(asked: Admitted, lines: Iterable[Line]) -> None:
+    """Refuse another question than the one that was answered at a position, before its data."""
+    position, key = asked.position, asked.position.key(asked.agreement.run)
+    here = {"kind": asked.kind, "round": position.round, "exchange": position.exchange}
+    for line in lines:
+        used = _is_of(line, asked.proposal.digest, key) and asked.kind != terms.ASK
+        used = used and all(line.get(name) == value for name, value in here.items())
+        if used and line[PAYLOAD] != asked.question.payload:
+            where = f"round {position.round + 1}, {position.exchange}"
+            raise Refused(f"another question was answered at this position: {where}.", RULE)
+
+
 def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
     """Return the answer that left before to the same question; None where none did.
 
@@ -113,6 +125,8 @@ def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
         where = f"round {here.round + 1}, " if here.round not in (FIRST, LAST) else ""
         what = f"{where}{asked.position.exchange or asked.kind}"
         raise Refused(f"another question was answered at this position: {what}.", RULE)
+    if same and last is not None and FIRST < here.round < last.round:
+        raise Refused("this job is past that round: its answers are gone.", RULE)
     if same and masked:
         return None  # the same rows, sealed again
     if same:
