@@ -70,7 +70,7 @@ def test_the_task_may_be_said(tmp_path: Path, unseen: Command) -> None:
     path = table(tmp_path, [str(i % 2) for i in range(60)])
     ran = unseen(*command(path, "--no-alone", "--task", "regression"))
     assert ran.code == 0, ran.err
-    assert "expect rmse" in ran.out
+    assert "At a new site: rmse" in ran.out
     assert "is predicted as one" not in ran.err
     ran = unseen(*command(path, "--task", "numbers"))
     assert ran.code == 2
@@ -147,7 +147,7 @@ def test_times_until_an_event_are_no_numbers_to_predict(tmp_path: Path, unseen: 
     options = ("--no-alone", "--no-pool", "--event", "seen", "--recipes", "fedavg", "--rates", "1")
     ran = unseen(*command(path, *options))
     assert ran.code == 0, ran.err
-    assert "expect concordance" in ran.out and "is predicted as one" not in ran.err
+    assert "At a new site: concordance" in ran.out and "is predicted as one" not in ran.err
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, unseen: Command) -> None:

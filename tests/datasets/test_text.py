@@ -146,7 +146,7 @@ def test_columns_of_text_are_recognised_and_counted(
     rows = [f"{'ab'[i % 2]},we saw him today at bed {i + 10},{i % 3 % 2}" for i in range(40)]
     (tmp_path / "t.csv").write_text("\n".join(["site,note,died", *rows]) + "\n")
     ran = unseen("data", "check", "t.csv")
-    assert "domain='site', label='died', text=['note'])" in ran.out.replace("\n", "")
+    assert "site='site', label='died', text=['note'])" in ran.out.replace("\n", "")
     refused = unseen("data", "check", "table(path='t.csv', domain='site', label='died')")
     assert "by their words: text=['note']" in re.sub(r"\s+", " ", refused.out)
     ran = unseen("data", "check", "table(path='t.csv', domain='site', label='died', text='note')")

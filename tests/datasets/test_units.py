@@ -200,9 +200,10 @@ def test_patients_who_become_features_are_said_once(tmp_path: Path) -> None:
     said = "'patient' looks like the name of a person or thing: 40 different values in 120 rows"
     options = "domain='site', label='died'"
     data = load(f"table(path='{path}', {options})")
-    assert data.notes == (f"{said}; write unit='patient' or drop=['patient']",)
+    assert f"{said}; write unit='patient' or drop=['patient']" in data.notes
     for settled in ("unit='patient'", "drop=['patient']", "categorical=['patient']"):
-        assert not load(f"table(path='{path}', {options}, {settled})").notes
+        notes = load(f"table(path='{path}', {options}, {settled})").notes
+        assert not [note for note in notes if said in note]
     study = Study(
         dataset=f"table(path='{path}', {options})", methods=["fedavg"], targets=["s1"], rounds=1,
         seeds=1, training={"batch_size": 9},

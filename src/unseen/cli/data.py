@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.choice.choice_request import of_images
 from unseen.cli.console import Settings, Site, console, group, print_fitted
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ def check(
     from unseen.expression import parse
 
     folder = data_dir or os.environ.get("UNSEEN_DATA")
+    from unseen.choice.choice_request import of_images
+
     images = _is_path(name) and of_images(name) and any(Path(name).glob("*/*/*"))
     if label is not None or images:
         from unseen.cli.own_data import check_own

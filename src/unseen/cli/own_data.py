@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unseen.choice.choice_request import of_images, source_of
-
 if TYPE_CHECKING:
     from unseen.datasets.summary import Report
     from unseen.expression import Call
@@ -38,6 +36,8 @@ def check_own(
     from unseen.spec.named import parse_override
 
     options_given = dict(map(parse_override, settings))
+    from unseen.choice.choice_request import of_images, source_of
+
     images = of_images(name)
     reading = folder.OPTIONS if images else delimited.OPTIONS
     own = {key: value for key, value in options_given.items() if key in reading}

@@ -226,6 +226,16 @@ class Blueprint:
     frozen: bool = False
 
 
+def fits_all(blueprint: Blueprint) -> str:
+    """Return that a method serves these data: no reason against it."""
+    return ""
+
+
+def nothing_left_out(blueprint: Blueprint) -> Mapping[str, str]:
+    """Return that no member of a method is left out."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Method:
     """A list of exchanges, and how its model predicts.
@@ -264,8 +274,8 @@ class Method:
     shares: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     fits: str = ""
-    unfit: Callable[[Blueprint], str] = lambda blueprint: ""
-    left_out: Callable[[Blueprint], Mapping[str, str]] = lambda blueprint: {}
+    unfit: Callable[[Blueprint], str] = fits_all
+    left_out: Callable[[Blueprint], Mapping[str, str]] = nothing_left_out
 
     def completed(self, model: Model, blueprint: Blueprint) -> Method:
         """Return the method as it is for its network, which can be played."""
