@@ -79,16 +79,22 @@ def test_lists_and_ledger_show_it_on_one_line(tmp_path: Path) -> None:
     settle(Kit.read(kit), tmp_path)
     site = Site.read(kit)
     settings = Proposal(in_disguise(written(tmp_path, "fedavg", 1), name=FORGED)).settings
-    Approvals(site.account)._keep(Request("0" * 64, settings, "2026-01-01T00:00:00+00:00"))
+    request = Request("0" * 64, settings, "2026-01-01T00:00:00+00:00")
+    Approvals(site.account)._keep(request)
 
-    def lines(*words: object) -> list[str]:
+    def lines(*words: object, code: int = 0) -> list[str]:
         result = CliRunner().invoke(app, ["federation", *map(str, words)])
-        assert result.exit_code == 0, result.output
-        return result.output.splitlines()
+        assert result.exit_code == code, result.output
+        return [*result.output.splitlines(), *str(result.exception or "").splitlines()]
 
-    for words in (("review", kit), ("approve", kit), ("ledger", kit)):
-        shown = lines(*words)
-        assert all(line.isprintable() for line in shown), words
+    for command in ("review", "approve", "ledger"):
+        if command == "approve":
+            (why,) = lines("approve", kit, code=1)
+            assert why.isprintable() and "without hidden characters" in why
+            Approvals(site.account).approve(request)  # as before such names were refused
+            continue
+        shown = lines(command, kit)
+        assert all(line.isprintable() for line in shown), command
         assert sum("by anna" in line for line in shown) == 1
         assert not any(line.startswith("  signed") for line in shown)
     assert SiteLedger(site.account).lines()[0]["name"] == FORGED  # what is written is as it was

@@ -18,7 +18,6 @@ from test_bounds_of_answers import SITES, _quick, written
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.sums_check import far, impossible
 from unseen.federation.flower import server_run
-from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
 
 __all__ = ["_quick"]
@@ -89,7 +88,7 @@ def test_a_site_takes_no_sums_that_no_rows_have(tmp_path: Path) -> None:
     file = written(tmp_path, 1)
     server_run.run(str(file), str(tmp_path / "out"), hall, list(SITES))
     name, asked = next((n, q) for n, q in hall.sent if "statistics" in q)
-    site = Site.read(next(kit for kit in hall.kits.values() if kit.name == name))
+    site = hall.begun(name, tmp_path / "new", tmp_path)
     for place in (0, 4, 6):
         changed = asked["statistics"].clone()
         changed[place] = -1e9
@@ -105,7 +104,7 @@ def test_public_ranges_are_what_the_study_says(tmp_path: Path) -> None:
     file.write_text(file.read_text() + "[privacy]\ncolumns = {a = [-4, 4], b = [-4, 4]}\n")
     server_run.run(str(file), str(tmp_path / "out"), hall, list(SITES))
     name, asked = next((n, q) for n, q in hall.sent if "statistics" in q)
-    site = Site.read(next(kit for kit in hall.kits.values() if kit.name == name))
+    site = hall.begun(name, tmp_path / "new", tmp_path)
     wider = asked["statistics"] * 2  # sums that rows may have
     refused = str(handle({**asked, "statistics": wider}, site)["refused"])
     assert "other sums than the public ranges" in refused

@@ -74,7 +74,7 @@ def test_no_sum_of_a_single_row_leaves_a_site_with_the_rule(tmp_path: Path) -> N
     values = {}
     rule = "rows_per_value = 2\n"
     for policy in (EXAMPLES, EXAMPLES + rule):
-        places = kits(tmp_path, SITES, tmp_path, policy)
+        places = kits(tmp_path / f"{len(values)}", SITES, tmp_path, policy)
         own = Site.read(next(kit for kit in places.values() if kit.name == "0"))
         spec = StudySpec.read(study)
         named = "cd4 (known in 1)" in "".join(review(own, Proposal(spec)))

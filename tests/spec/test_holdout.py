@@ -63,13 +63,11 @@ def test_others_are_the_sites_that_train() -> None:
     """Over real sites: whoever is there, without those that only evaluate."""
     pytest.importorskip("flwr")
     from unseen.federation.flower import site_plan
-    from unseen.federation.flower.terms import Facts
 
     study = Study(holdout={"source": "others", "validation": ["v"], "target": ["t"]})
     roles = {"a": "train", "b": "train", "v": "evaluate", "w": "evaluate"}
-    facts = {n: Facts(n, role, "", None, {}, {}, {}, (2,), "") for n, role in roles.items()}
     assert site_plan.named(study) == ()
-    assert site_plan.tasks_of(study, facts) == (Task("target", ("a", "b"), (), ("v",)),)
+    assert site_plan.tasks_of(study, roles) == (Task("target", ("a", "b"), (), ("v",)),)
 
 
 @pytest.mark.parametrize(("fold", "trains"), [("A", 13), ("B", 14)])

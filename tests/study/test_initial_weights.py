@@ -28,7 +28,7 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of three sites, and a file of weights for its two inputs and two classes."""
     lines = ["site,u,v,y"]
     for name, shift in (("north", 0), ("south", 1), ("west", 2)):
-        lines += [f"{name},{i % 5 + shift},{i % 2 - i / 30},{i % 2}" for i in range(20)]
+        lines += [f"{name},{i % 5 + shift},{i % 3 - i / 30},{i % 2}" for i in range(20)]
     (tmp_path / "sites.csv").write_text("\n".join(lines) + "\n")
     save(tmp_path / "net.pth")
     monkeypatch.chdir(tmp_path)

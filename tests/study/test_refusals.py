@@ -56,13 +56,18 @@ def test_features_that_are_not_finite(
     refused(study(register(domain("a"), domain("b"), bad)), tmp_path / "out", "'c'", "NaN or inf")
 
 
-@pytest.mark.parametrize(("site", "cell"), [("a", "1e60"), ("c", "1e200")])
-def test_a_cell_that_leaves_no_finite_feature(tmp_path: Path, site: str, cell: str) -> None:
-    # At the target no float32 holds it; at a source its square is beyond float64 as well.
+@pytest.mark.parametrize(
+    ("site", "cell", "words"),
+    [("a", "1e60", ("'a'", "NaN or infinite")), ("c", "1e200", ("line 50", "larger unit"))],
+)
+def test_a_cell_that_leaves_no_finite_feature(
+    tmp_path: Path, site: str, cell: str, words: tuple[str, ...]
+) -> None:
+    # No float32 holds the first; the second's square is beyond float64 as well.
     body = rows("abc")
     body[[row[0] for row in body].index(site)][1] = cell
     path = write(tmp_path / "large.csv", body)
-    refused(study(path, targets=["a"]), tmp_path / "out", f"'{site}'", "NaN or infinite")
+    refused(study(path, targets=["a"]), tmp_path / "out", *words)
 
 
 @pytest.mark.parametrize("cell", ["inf", "-inf", "1e999"])

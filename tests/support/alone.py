@@ -12,6 +12,7 @@ from unseen.core.exchange import Blueprint, Method, Outcome, State
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed, other_seed
 from unseen.engine.inprocess import InProcess
+from unseen.errors import Incompatible
 from unseen.models import build
 
 RECIPE = Training(SGD(0.05), batch_size=8)
@@ -60,7 +61,10 @@ def played(
 ) -> Played:
     """Play a method to its end."""
     plan = blueprint(clients, net, seed, rounds)
-    chosen, model = completed(method(expression, training), plan, device)
+    chosen = method(expression, training)
+    if reason := chosen.unfit(plan):
+        raise Incompatible(chosen.name, reason)
+    chosen, model = completed(chosen, plan, device)
     names = sorted(clients)
     state, outcomes = play(
         chosen, start(chosen, model, names, seed), backend(model, clients), names,

@@ -59,6 +59,15 @@ class Hall:
             if id not in self.away
         ]
 
+    def begun(self, name: str, folder: Path, data: Path, policy: str = "") -> Site:
+        """A site with an account of its own in which the run of this hall has just begun."""
+        role = next(site.role for site in map(Site.read, self.kits.values()) if site.name == name)
+        (kit,) = kits(folder, {name: role}, data, policy or OPEN).values()
+        for site, question in self.sent:
+            if site == name and question["kind"] == "hello":
+                assert "refused" not in handle(question, Site.read(kit))
+        return Site.read(kit)
+
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         ids = []
         for message in messages:

@@ -59,4 +59,4 @@ def _of_times(prepared: Prepared, hazards: Tensor, y: Tensor, metrics: Sequence[
 
 
 def _log(shares: Tensor) -> Tensor:
-    return shares.clamp(min=torch.finfo(torch.float64).tiny).log()
+    return shares.double().clamp(min=torch.finfo(torch.float64).tiny).log()
