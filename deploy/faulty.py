@@ -33,7 +33,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from unseen.federation.flower import site_handler as desk
+from unseen.federation.flower import site_handler
 from unseen.federation.flower import terms
 from unseen.federation.flower.site import Site
 from unseen.engine.messages import pack, unpack
@@ -44,14 +44,15 @@ app = ClientApp()
 @app.query()
 def query(message: Message, context: Context) -> Message:
     question, site = unpack(message.content), Site.read(str(context.node_config["kit"]))
-    turn = json.loads(str(question["head"])).get("turn", {{}})
-    fault = {plan!r}.get(turn.get("round", -2) + 1) if turn.get("exchange") == "train" else None
+    position = json.loads(str(question["head"])).get("position") or {{}}
+    due = {plan!r}.get(position.get("round", -2) + 1)
+    fault = due if position.get("exchange") == "train" else None
     if fault == "late":
         time.sleep({late})
     if fault == "old":
         right = terms.fingerprint
         terms.fingerprint = lambda model: "old" + right(model)
-    answer = desk.handle(question, site)
+    answer = site_handler.handle(question, site)
     if fault == "nan":
         answer["row/model"] = answer["row/model"] * float("nan")
     if fault == "huge":

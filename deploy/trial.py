@@ -91,8 +91,8 @@ TEXT = """# Attacks and faults, tried over TLS
 
 `deploy/trial.py WORK` tries the attacks (S) and faults (B) below: processes over TLS with keys,
 three hospitals that train, one that evaluates, rules of sites, and approvals. Data are made up.
-The table at the end counts what held. It does not try the attacks of
-[a server that lies](../privacy.md#a-server-that-lies), which succeed.
+The table at the end counts what held. `tests/federation/test_hostile_server.py` tries the attacks of
+[a server that lies](../privacy.md#a-server-that-lies) in one process.
 
 `$` is what is tried, `→` what a command printed last, `held` or `FAILED` the outcome. The left
 column is seconds since the part began.
@@ -552,7 +552,7 @@ def model(ward: Ward) -> None:
     for name in EVERY:
         ward.rules(name, "ckks")
     ward.gather()
-    study = ward.study("recipe", method="ppdg", rounds=3, privacy=BLIND, patience=300, deadline=300)
+    study = ward.study("recipe", rounds=3, privacy=BLIND, patience=300, deadline=300)
     north = ward.kits / "north"
     ward.tried("federation", "review", north, study, "--model")
     for line in ward.said.splitlines():
@@ -603,7 +603,7 @@ def keys(ward: Ward) -> None:
         ward.tried("federation", "provision", "--renew", name, "--out", kits)
     (kits / "coordinator").rename(old / "new")
     shutil.copytree(old / "coordinator", kits / "coordinator")
-    study = ward.study("oldsigned", method="ppdg", privacy=BLIND, patience=25)
+    study = ward.study("oldsigned", privacy=BLIND, patience=25)
     ward.approve(study)
     _, last = ward.run(study)
     refused = "refused by its rule signed:" in last or "revoked" in last
@@ -614,7 +614,7 @@ def keys(ward: Ward) -> None:
         new = (kits / "south" / "ckks.secret").read_bytes()
         if name == "oldkey":
             (kits / "south" / "ckks.secret").write_bytes((old / "ckks.secret").read_bytes())
-        study = ward.study(name, method="ppdg", privacy=BLIND, patience=60)
+        study = ward.study(name, privacy=BLIND, patience=60)
         ward.approve(study)
         code, _ = ward.run(study)
         (kits / "south" / "ckks.secret").write_bytes(new)

@@ -21,7 +21,7 @@ from unseen.core.atomic import write_atomically
 from unseen.engine.messages import Value
 from unseen.federation.flower import terms
 from unseen.federation.flower.admitted import Admitted
-from unseen.federation.flower.site_question import SUMS
+from unseen.federation.flower.site_question import EXCHANGE, SUMS
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.site_ledger import Line, digest_of_parcel
 from unseen.privacy import kinds, wire
@@ -108,7 +108,7 @@ def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
     """
     own, key = said_of(asked), asked.position.key(asked.agreement.run)
     used = [line for line in lines if _is_of(line, asked.proposal.digest, key)]
-    here, masked = place_of(asked), isinstance(asked.channel, kinds.Masks)
+    here, masked = place_of(asked), _masked(asked)
     sums = {line[STATISTICS] for line in used if STATISTICS in line}
     if STATISTICS in own and sums - {own[STATISTICS]}:
         raise Refused("other sums standardised this job's columns before.", RULE)
@@ -136,6 +136,12 @@ def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
     return None
 
 
+def _masked(asked: Admitted) -> bool:
+    """Return whether an answer is of rows under masks, which this site's side remembers."""
+    sealing = asked.kind in (EXCHANGE, terms.ASK) and bool(asked.exchange.slots)
+    return sealing and isinstance(asked.channel, kinds.Masks)
+
+
 def _is_of(line: Line, study: str, key: str) -> bool:
     of_job = line.get("study") == study and str(line.get(AT, "")).startswith(f"{key}/")
     return of_job and "rule" not in line
@@ -161,7 +167,7 @@ def _stored_answer(asked: Admitted, place: Place) -> dict[str, Value] | None:
 
 def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
     """Keep an answer for the same question again, and forget those of earlier rounds."""
-    if isinstance(asked.channel, kinds.Masks):
+    if _masked(asked):
         return
     place, folder = place_of(asked), asked.folder / ANSWERS
     for path in folder.glob("*"):
