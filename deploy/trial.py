@@ -91,8 +91,8 @@ TEXT = """# Attacks and faults, tried over TLS
 
 `deploy/trial.py WORK` tries the attacks (S) and faults (B) below: processes over TLS with keys,
 three hospitals that train, one that evaluates, rules of sites, and approvals. Data are made up.
-The table at the end counts what held. `tests/federation/test_hostile_server.py` tries the attacks of
-[a server that lies](../privacy.md#a-server-that-lies) in one process.
+The table at the end counts what held. `tests/federation/test_hostile_server.py` tries what
+[a server that lies](../privacy.md#a-server-that-lies) can send, in one process.
 
 `$` is what is tried, `→` what a command printed last, `held` or `FAILED` the outcome. The left
 column is seconds since the part began.
