@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from unseen import UnseenError, method
 from unseen.choice import choose
 from unseen.choice.choice_page import expectation, page, paragraph, size
-from unseen.choice.choice_page import write as write_answer
 from unseen.choice.playing import Candidates, play
 from unseen.choice.rates import at_rate
 from unseen.choice.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
+from unseen.choice.written import write as write_answer
 from unseen.cli.main import app
 from unseen.spec.study import StudySpec
 
@@ -286,22 +286,31 @@ def test_a_baseline_that_diverges_everywhere_is_named(tmp_path: Path) -> None:
 def written(folder: Path, figures: dict[str, list[float]], metric: str = "accuracy") -> list[str]:
     """The page, the paragraph, and what the card says of the answer."""
     choice = choose(trials(figures, metric=metric, lower=metric == "rmse"))
-    _, data = write_answer(choice, (1,), folder)
+    data = write_answer(choice, (1,), folder).data
     return [page(choice, (1,)), paragraph(choice), " ".join(expectation(data)["notes"])]
 
 
 def test_an_interval_without_a_spread_says_that_it_is_the_metrics_range(tmp_path: Path) -> None:
     said = "All sites have the same figure, so that their spread is not known, and the interval is"
-    texts = written(tmp_path, {"fedavg": [0.75] * 4})
-    assert all(f"{said} the whole range of accuracy." in text for text in texts)
+    texts = written(tmp_path, {"fedavg": [0.75] * 4}, "brier")
+    assert all(f"{said} the whole range of brier." in text for text in texts)
     assert "All sites have the same figure under **`fedavg`**, so that" in texts[0]
-    assert "cut at the ends" not in texts[0]
-    for text in written(tmp_path, {"fedavg": [2.0] * 4}, "rmse"):
-        assert f"{said} the range of rmse as far as that has an end, and else that figure." in text
+    for text in written(tmp_path, {"fedavg": [2.0] * 4}, "loss"):
+        assert f"{said} the range of loss as far as that has an end, and else that figure." in text
     for text in written(tmp_path, {"fedavg": [0.7, 0.72, 0.74, 0.76]}):
-        assert "same figure" not in text and "cut at the ends" not in text
+        assert "same figure" not in text
 
 
-def test_an_interval_that_ends_with_the_metric_says_so(tmp_path: Path) -> None:
-    text = written(tmp_path, {"fedavg": [0.7, 0.8, 0.9, 1.0]})[0]
-    assert "s √(1 + 1/K), cut at the ends of the range of accuracy. The chance" in text
+def test_the_page_says_on_which_scale_sites_vary(tmp_path: Path) -> None:
+    figures = {"fedavg": [0.7, 0.8, 0.9, 1.0]}
+    assert "a random-effects model on the scale of log odds" in written(tmp_path, figures)[0]
+    assert "a random-effects model on a logarithmic scale" in written(tmp_path, figures, "rmse")[0]
+
+
+def test_sites_of_few_rows_are_named_and_count_less() -> None:
+    made = trials({"fedavg": [0.7, 0.7, 0.71, 0.1], "glm": [0.8, 0.8, 0.81, 0.0]})
+    rows = {"s00": 400, "s01": 500, "s02": 300, "s03": 4}
+    choice = choose(replace(made, rows=rows))
+    assert choice.best == "glm" and choice.row("glm").expected.mean > 0.75
+    (said,) = [text for text in choice.changes if "few rows, which count less" in text]
+    assert "s03 (4)" in said

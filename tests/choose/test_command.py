@@ -97,11 +97,8 @@ def test_a_number_is_what_the_remark_on_a_table_takes_for_one(
     assert task_of(path, "site", "y", {}) == ("regression" if remark else "classification")
 
 
-# With pooled rows: four groups, fedavg and pooled rows at two rates, glm at one, and each site's
-# model alone. Nested: without these, and six pairs of groups.
-@pytest.mark.parametrize(
-    ("more", "jobs"), [([], 4 * 5 + 4), (["--nested", "--no-pool"], 4 * 3 + 6 * 3 + 4)]
-)
+# Four groups, fedavg and pooled rows at two rates, glm at one, and each site's model alone.
+@pytest.mark.parametrize(("more", "jobs"), [([], 4 * 5 + 4), (["--no-pool"], 4 * 3 + 4)])
 def test_a_dry_run_counts_what_a_choice_trains_and_trains_nothing(
     tmp_path: Path, unseen: Command, more: list[str], jobs: int
 ) -> None:
@@ -117,13 +114,6 @@ def test_a_dry_run_counts_what_a_choice_trains_and_trains_nothing(
     again = unseen(*parts, "--dry-run")
     assert f"trainings: {jobs}, of which 0 are still to run" in again.out
     assert "nothing is left to run" in again.out
-
-
-def test_a_dry_run_refuses_what_the_choice_would(tmp_path: Path, unseen: Command) -> None:
-    path = table(tmp_path, [str(i // 3 % 2) for i in range(120)])
-    ran = unseen(*command(path, "--nested", "--dry-run"))
-    assert ran.code == 2
-    assert "leaves two groups out at a time" in ran.err
 
 
 def test_options_of_the_table_follow_the_refusal_that_names_them(

@@ -11,10 +11,11 @@ from support.made_trials import trials
 
 from unseen import UnseenError
 from unseen.choice import Candidates, choose, play
-from unseen.choice.choice_page import expectation, page, paragraph, write
+from unseen.choice.choice_page import expectation, page, paragraph
 from unseen.choice.constant import against_constant
 from unseen.choice.texts import figure_text
 from unseen.choice.trials import ALONE, BASE, CONSTANT, POOLED
+from unseen.choice.written import write
 from unseen.spec.study import StudySpec
 
 CLEAR = np.linspace(0.7, 0.8, 9)
@@ -92,7 +93,7 @@ def test_page_and_card_say_what_the_headline_leaves_open(tmp_path: Path) -> None
     assert "than a constant answer |" in text
     lines = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     assert len(set(lines)) == 1
-    _, file = write(choice, (1.0,), tmp_path)
+    file = write(choice, (1.0,), tmp_path).data
     first, second = expectation(file)["notes"]
     assert first.endswith(head)
     assert second in paragraph(choice)
@@ -108,7 +109,7 @@ def test_the_interval_of_a_constant_stays_inside_what_the_metric_can_be() -> Non
         .row(CONSTANT)
         .expected
     )
-    assert (far.low, far.high) == (0.0, 1.0)
+    assert 0 < far.low < 0.01 and 0.99 < far.high < 1
     equal = choose(trials({BASE: CLEAR, CONSTANT: [0.5] * len(CLEAR)})).row(CONSTANT).expected
     assert (equal.low, equal.high) == (0.5, 0.5)
 

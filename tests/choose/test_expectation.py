@@ -6,17 +6,19 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import torch
+from scipy import special, stats
 
 from unseen import UnseenError
 from unseen.choice.expectation import (
+    between_sites,
     chance,
-    chance_share,
     expect,
     mean_interval,
     pairs_needed,
     sites_needed,
 )
+from unseen.choice.within_sites import variances
 from unseen.metrics.evaluation import METRICS, RANGES
 
 
@@ -32,36 +34,82 @@ def test_the_interval_is_that_of_one_more_draw():
     assert found.low < found.mean_low < found.mean < found.mean_high < found.high
 
 
-def test_the_interval_of_the_mean_is_a_bootstrap_over_sites():
-    rng = np.random.default_rng(0)
-    figures = rng.normal(0.8, 0.05, 40)
-    means = np.random.default_rng(1).choice(figures, (10_000, len(figures))).mean(1)
-    low, high = np.quantile(means, [0.05, 0.95])
-    found = expect(list(figures), level=0.9)
-    # Ends of 10,000 samples have an error of some 1.5 % of the interval's length.
-    assert (found.mean_low, found.mean_high) == pytest.approx((low, high), abs=0.06 * (high - low))
+def test_figures_from_0_to_1_are_drawn_on_the_logits():
+    figures = [0.71, 0.78, 0.83, 0.69, 0.99]
+    y = special.logit(figures)
+    ends = stats.t.interval(0.9, 4, loc=y.mean(), scale=y.std(ddof=1) * math.sqrt(1 + 1 / 5))
+    found = expect(figures, bounds=(0.0, 1.0))
+    assert (found.low, found.high) == pytest.approx(tuple(special.expit(ends)), abs=1e-5)
+    assert found.mean == pytest.approx(np.mean(figures))
 
 
-@pytest.mark.parametrize("sites", [5, 10, 30])
-@pytest.mark.parametrize("shape", ["normal", "skewed", "accuracy of few rows"])
-def test_nine_of_ten_new_sites_lie_inside(sites, shape):
-    rng = np.random.default_rng(sites)
-    draws = {
-        "normal": lambda n: rng.normal(0.8, 0.06, n),
-        "skewed": lambda n: 1 - rng.gamma(4, 0.05, n),
-        "accuracy of few rows": lambda n: rng.binomial(60, rng.beta(24, 6, n)) / 60,
-    }
-    inside = 0
-    trials = 4000
+def test_errors_above_0_are_drawn_on_their_logarithms():
+    figures = [1.0, 2.0, 5.0]
+    y = np.log(figures)
+    ends = stats.t.interval(0.9, 2, loc=y.mean(), scale=y.std(ddof=1) * math.sqrt(1 + 1 / 3))
+    found = expect(figures, bounds=(0.0, math.inf))
+    assert (found.low, found.high) == pytest.approx(tuple(np.exp(ends)))
+
+
+def test_the_variance_between_sites_solves_paule_and_mandels_equation():
+    y, v = torch.tensor([0.1, 0.9, 1.7, 0.4]).double(), torch.tensor([0.1, 0.2, 0.05, 0.1]).double()
+    between = between_sites(y, v)
+    w = 1 / (between + v)
+    mean = (w * y).sum() / w.sum()
+    assert between > 0
+    assert float((w * (y - mean) ** 2).sum()) == pytest.approx(3.0)
+    assert between_sites(y, v + 10) == 0  # rows explain all of it
+
+
+def test_areas_have_the_variance_that_draws_have():
+    """Scores of two normal laws; Hanley and McNeil's formula is of exponential ones, and larger."""
+    rng, m, n = np.random.default_rng(0), 40, 120
+    areas = []
+    for _ in range(3000):
+        u = stats.mannwhitneyu(rng.normal(1.2, 1, m), rng.normal(0, 1, n)).statistic
+        areas.append(u / (m * n))
+    one = torch.tensor([np.mean(areas)]).double()
+    rows, positives = torch.tensor([m + n]).double(), torch.tensor([m / (m + n)]).double()
+    found = variances("auroc", one, rows, positives)
+    assert found is not None
+    assert 0.9 < float(found[0]) / np.var(areas) < 1.5
+
+
+def test_a_site_of_four_rows_hardly_counts():
+    rows, half = torch.tensor([400.0, 500, 300, 450, 350, 4]).double(), torch.full((6,), 0.5)
+    figures = [0.80, 0.82, 0.79, 0.81, 0.80, 0.25]
+    within = variances("accuracy", torch.tensor(figures).double(), rows, half.double())
+    found = expect(figures, bounds=(0.0, 1.0), rows=rows, within=within)
+    without = expect(figures[:5], bounds=(0.0, 1.0))
+    plain = expect(figures, bounds=(0.0, 1.0))
+    assert abs(found.mean - without.mean) < 0.02 < abs(plain.mean - without.mean)
+    assert found.high - found.low < 0.5 * (plain.high - plain.low)
+
+
+@pytest.mark.parametrize("sites", [4, 10, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("spread", [0.1, pytest.param(0.3, marks=pytest.mark.slow), 0.8])
+@pytest.mark.parametrize("kind", [pytest.param("even", marks=pytest.mark.slow), "mixed", "tiny"])
+def test_nine_of_ten_new_sites_lie_inside(sites: int, spread: float, kind: str) -> None:
+    """Shares of sites whose logits are normal, one more of the median size; each tail apart."""
+    rng, trials = np.random.default_rng(sites), 400
+    below = above = 0
     for _ in range(trials):
-        *seen, new = draws[shape](sites + 1)
-        mean, spread = np.mean(seen), np.std(seen, ddof=1)
-        reach = stats.t.ppf(0.95, sites - 1) * spread * math.sqrt(1 + 1 / sites)
-        inside += mean - reach <= new <= mean + reach
-    # The same formula as `expect`, which test_the_interval_is_that_of_one_more_draw holds to it.
-    assert 0.85 <= inside / trials <= 0.95
-    if shape == "normal":
-        assert inside / trials == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / trials))
+        rows = {
+            "even": np.full(sites, 300),
+            "mixed": np.exp(rng.uniform(math.log(30), math.log(3000), sites)).astype(int),
+            "tiny": np.where(np.arange(sites) < max(1, sites // 4), 4, 400),
+        }[kind]
+        shares = special.expit(1.4 + spread * rng.standard_normal(sites + 1))
+        median = int(np.median(rows))
+        figures = torch.tensor(rng.binomial(rows, shares[:-1]) / rows)
+        new = rng.binomial(median, shares[-1]) / median
+        counts = torch.tensor(rows).double()
+        within = variances("accuracy", figures, counts, torch.full_like(counts, 0.5))
+        found = expect(figures.tolist(), bounds=(0.0, 1.0), rows=counts, within=within)
+        below, above = below + (new < found.low), above + (new > found.high)
+    # Four standard errors of 400 draws are 6 points of the interval and 4.4 of a tail.
+    assert 1 - (below + above) / trials > 0.85 - 0.06
+    assert max(below, above) / trials < 0.07 + 0.044
 
 
 def test_a_chance_of_seven_in_ten_comes_true_in_seven_of_ten():
@@ -85,7 +133,8 @@ def test_equal_figures_do_not_say_how_far_apart_sites_are():
 
 def test_ends():
     assert expect([1.0, 1.0, 1.0]).low == 1.0
-    assert expect([0.99, 1.0, 0.9], bounds=(0, 1)).high == 1.0
+    assert 0.99 < expect([0.99, 1.0, 0.9], bounds=(0, 1)).high < 1.0
+    assert expect([0.5, 0.99], bounds=(-math.inf, 1.0)).high == 1.0
     assert chance([0.0, 0.0]) == 0.5
     assert sites_needed([0.0, 0.0]) is None
     with pytest.raises(UnseenError, match="two sites"):
@@ -137,15 +186,17 @@ def test_an_interval_of_the_mean_is_scipys():
 
 def test_what_few_rows_leave_to_chance():
     rng = np.random.default_rng(0)
-    shares = rng.binomial(50, 0.8, 2000) / 50  # sites that differ by chance alone
-    assert chance_share(list(shares), [50] * 2000) > 0.9
-    assert chance_share([0.2, 0.5, 0.8], [10_000] * 3) < 0.001
 
+    def share(figures: list[float], rows: int) -> float | None:
+        counts = torch.full((len(figures),), float(rows)).double()
+        within = variances("accuracy", torch.tensor(figures).double(), counts, counts)
+        return expect(figures, bounds=(0.0, 1.0), rows=counts, within=within).few_rows
 
-def test_the_share_of_chance_is_the_mean_binomial_variance_over_that_of_sites():
-    within = (0.2 * 0.8 / 10 + 0.5 * 0.5 / 20 + 0.8 * 0.2 / 40) / 3
-    found = chance_share([0.2, 0.5, 0.8], [10, 20, 40])
-    assert found == pytest.approx(within / np.var([0.2, 0.5, 0.8], ddof=1))
+    chance_alone = share(list(rng.binomial(50, 0.8, 2000) / 50), 50)
+    differing = share([0.2, 0.5, 0.8], 10_000)
+    assert chance_alone is not None and chance_alone > 0.9
+    assert differing is not None and differing < 0.001
+    assert expect([0.2, 0.5, 0.8]).few_rows is None
 
 
 @pytest.mark.parametrize(

@@ -44,32 +44,31 @@ def agreed(folder: Path, recipes: tuple[str, ...], rates: list[float] = RATES) -
     return file
 
 
-def options(nested: bool = False, rates: list[float] = RATES) -> str:
-    return json.dumps({"groups": 4, "rates": rates, "nested": nested})
+def options(rates: list[float] = RATES) -> str:
+    return json.dumps({"groups": 4, "rates": rates})
 
 
 @pytest.mark.parametrize(
-    ("recipes", "nested", "rates"),
+    ("recipes", "rates"),
     [
-        (RECIPES[:2], False, RATES),
-        pytest.param(RECIPES[:1], True, RATES, marks=pytest.mark.slow),
-        (RECIPES[2:], False, RATES),
-        pytest.param(RECIPES, False, [0.2], marks=pytest.mark.slow),
+        (RECIPES[:2], RATES),
+        (RECIPES[2:], RATES),
+        pytest.param(RECIPES, [0.2], marks=pytest.mark.slow),
     ],
 )
 def test_sites_choose_as_one_process_does(
-    tmp_path: Path, recipes: tuple[str, ...], nested: bool, rates: list[float]
+    tmp_path: Path, recipes: tuple[str, ...], rates: list[float]
 ) -> None:
     file = agreed(tmp_path, recipes, rates)
     base = with_values(StudySpec.read(file), {})
     one = choose(
         play(
-            Candidates(base, base.methods, 4, rates, pool=False, alone=False, nested=nested),
+            Candidates(base, base.methods, 4, rates, pool=False, alone=False),
             tmp_path / "one", data_dir=tmp_path,
         )
     )  # fmt: skip
     hall = Hall(kits(tmp_path, TRAIN, tmp_path))
-    choice_run.run(str(file), str(tmp_path / "out"), hall, options(nested, rates), list(SITES))
+    choice_run.run(str(file), str(tmp_path / "out"), hall, options(rates), list(SITES))
     there = json.loads((tmp_path / "out" / "choice.json").read_text())
     # The server of real sites is not told how frequent labels are, and has no constant answer.
     assert there["figures"] == {n: own for n, own in one.figures.items() if n != CONSTANT}
@@ -82,16 +81,6 @@ def test_sites_choose_as_one_process_does(
     study = model_study(tmp_path / "out" / "recipe.toml")
     assert study.methods == (one.recipe,)
     assert study.federation.patience == 0
-
-
-def test_too_few_sites_for_a_nested_search_are_refused_before_they_train(tmp_path: Path) -> None:
-    file = agreed(tmp_path, RECIPES[:1])
-    three = list(SITES)[:3]
-    hall = Hall(kits(tmp_path, dict.fromkeys(three, "train"), tmp_path))
-    plan = json.dumps({"groups": 3, "rates": RATES, "nested": True})
-    with pytest.raises(UnseenError, match="of 3 sites in 3 groups fewer than two are left"):
-        choice_run.run(str(file), str(tmp_path / "out"), hall, plan, three)
-    assert not list((tmp_path / "out").rglob("seed-*"))
 
 
 def test_sites_approve_a_choice_once(tmp_path: Path) -> None:

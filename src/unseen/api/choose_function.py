@@ -7,9 +7,9 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from unseen.choice import choose as answer
 from unseen.choice import play
 from unseen.choice.answer import Choice
-from unseen.choice.choice_page import write
 from unseen.choice.choice_request import Question, asked
 from unseen.choice.forecast import forecast, plans
+from unseen.choice.written import write
 from unseen.errors import check_known
 from unseen.spec.named import split_list
 from unseen.spec.study import StudySpec
@@ -32,7 +32,6 @@ class Options(TypedDict, total=False):
         seeds: How many.
         no_pool: Do not pool rows, not even for a comparison.
         no_alone: Do not try every site's own model at the others.
-        nested: Leave every two groups out, too.
         jobs: Processes.
         data_dir: Where data files are.
         backend: Where clients run, `in-process` or `flower-simulation`.
@@ -49,7 +48,6 @@ class Options(TypedDict, total=False):
     seeds: int
     no_pool: bool
     no_alone: bool
-    nested: bool
     jobs: int
     data_dir: Folder | None
     backend: str
@@ -85,7 +83,7 @@ def choose(
     if "seeds" in options or not isinstance(data, StudySpec):
         settings.setdefault("seeds", options.get("seeds", 1))
     recipes, folder = options.get("recipes"), options.get("data_dir")
-    named = ("site", "label", "event", "task", "groups", "rates", "nested")
+    named = ("site", "label", "event", "task", "groups", "rates")
     question = Question(
         data, settings,
         recipes=split_list(recipes) if isinstance(recipes, str) else recipes and [*recipes],

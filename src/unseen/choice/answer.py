@@ -3,26 +3,33 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from unseen.choice.constant import Constant, against_constant
 from unseen.choice.expectation import (
     LEVEL,
     Expectation,
     chance,
-    chance_share,
     expect,
     sites_needed,
+    weighted_mean,
 )
 from unseen.choice.rates import changed
 from unseen.choice.texts import figure_text
 from unseen.choice.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
+from unseen.choice.within_sites import Sites, variances
 from unseen.core.rule import Sees
 from unseen.errors import UnseenError
 from unseen.results.comparison import LEVEL as ALPHA
 from unseen.results.comparison import agree, holm, wilcoxon
 from unseen.results.metric_name import MetricName
+
+#: A site with this many times fewer rows than the median site is named.
+TINY = 10
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,13 @@ class Choice:
         lower: Whether less is better.
         procedure: What to expect of choosing so: each site's figure under the recipe that the other
             sites recommend.
-        nested: Whether they recommend it by models that had none of the site's rows.
         changes: What would change the answer, in sentences.
         refused: Recipe -> why it has no figures.
         groups: Group -> its sites.
         data: The data set and its digest.
         study: The settings of a study that trains the recommended recipe at all sites.
         figures: Recipe -> site -> figure.
+        rows_at: Site -> the rows that its figures are of.
         constant: The recommended recipe against an answer that looks at no input, where there are
             figures of one.
     """
@@ -101,18 +108,54 @@ class Choice:
     metric: str
     lower: bool
     procedure: Expectation
-    nested: bool
     changes: tuple[str, ...]
     refused: Mapping[str, str]
     groups: Mapping[str, tuple[str, ...]]
     data: str
     study: Mapping[str, Any]
     figures: Mapping[str, Mapping[str, float]]
+    rows_at: Mapping[str, int]
     constant: Constant | None = None
 
     def row(self, recipe: str) -> Row:
         """Return the row of a recipe."""
         return next(row for row in self.rows if row.recipe == recipe)
+
+    @property
+    def recommendation(self) -> str:
+        """The recommended recipe, `recipe`."""
+        return self.recipe
+
+    @property
+    def table(self) -> Any:
+        """A pandas data frame with one row for each recipe, best first."""
+        from pandas import DataFrame
+
+        own = ("mean", "low", "high", "spread", "sites")
+        rows = [
+            {name: getattr(row.expected, name) for name in own}
+            | {"worst site": row.worst[0], "server sees": row.sees, "bytes sent": row.sent}
+            | {"seconds": row.seconds, "p": row.p}
+            | {f"better than {name}": chance for name, chance in row.against.items()}
+            for row in self.rows
+        ]
+        names = [row.recipe for row in self.rows]
+        return DataFrame(rows, index=names).rename_axis(index="recipe", columns=self.metric)
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: what to expect of every recipe at a new site, and sites."""
+        from unseen.choice.choice_plot import plot
+
+        return plot(self)
+
+    def _repr_html_(self) -> str:
+        """Return the answer's page, as notebooks show it."""
+        from html import escape
+
+        from unseen.choice.choice_html import html
+
+        page = escape(html(self, "unseen.train(choice, out)"))
+        return f'<iframe srcdoc="{page}" style="width:100%;height:46rem;border:0"></iframe>'
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
@@ -136,26 +179,53 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
     check_groups(trials)
     sites, figures = trials.sites, trials.at(trials.sites)
     recipe, best, tied, p = verdict(trials, sites)
-    bounds = MetricName.parse(trials.metric).range
-    procedure, failed = nested(trials)
-    order = sorted(figures, key=lambda name: -trials.sign * sum(figures[name]))
+    procedure = left_out(trials)
+    expected = {name: expectation(trials, sites, own, level, name) for name, own in figures.items()}
+    order = sorted(figures, key=lambda name: -trials.sign * expected[name].mean)
     return Choice(
         recipe=recipe,
         best=best,
         tied=tied,
-        rows=tuple(row(trials, name, p.get(name), level, bounds) for name in order),
+        rows=tuple(row(trials, name, p.get(name), expected[name]) for name in order),
         metric=trials.metric,
         lower=trials.lower,
-        procedure=expect([*procedure.values()], level, bounds),
-        nested=bool(trials.inner),
-        changes=(*changes(trials, recipe, best), *failed),
+        procedure=expectation(trials, [*procedure], [*procedure.values()], level),
+        changes=tuple(changes(trials, recipe, best, expected[recipe])),
         refused=trials.refused,
         groups=trials.groups,
         data=trials.data,
         study=settings(trials, recipe),
         figures={name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
+        rows_at={site: trials.rows[site] for site in sites},
         constant=against_constant(trials, recipe),
     )
+
+
+def expectation(
+    trials: Trials, sites: Sequence[str], figures: Sequence[float], level: float, name: str = ""
+) -> Expectation:
+    """Return what figures at sites say of a new one.
+
+    Args:
+        trials: What was played.
+        sites: Those of the figures.
+        figures: One for each [K].
+        level: Of the interval.
+        name: The recipe.
+    """
+    if name == CONSTANT and len({*figures}) == 1:  # exact, not due to few rows
+        return expect(figures, level)
+    return expect(figures, level, *within_sites(trials, sites, figures))
+
+
+def within_sites(
+    trials: Trials, sites: Sequence[str], figures: Sequence[float]
+) -> tuple[tuple[float, float] | None, Tensor, Tensor | None]:
+    """Return a metric's bounds, and of figures at sites the rows [K] and variances by these [K]."""
+    rows, positives = Sites(trials.rows, trials.positives).at(sites)
+    values = torch.tensor(figures, dtype=torch.float64)
+    bounds = MetricName.parse(trials.metric).range
+    return bounds, rows, variances(trials.metric, values, rows, positives)
 
 
 def check_groups(trials: Trials) -> None:
@@ -173,20 +243,31 @@ def check_groups(trials: Trials) -> None:
 def settings(trials: Trials, recipe: str) -> dict[str, Any]:
     """Return the settings of a study that trains a recipe at all sites, at its best rate."""
     whole = changed(trials.settings, [recipe], "none", trials.by_recipe[recipe].best)
-    return whole.model_dump(mode="json", exclude_defaults=True)
+    return whole.model_dump(mode="json", exclude_defaults=True) | {"metric": trials.metric}
 
 
 def verdict(trials: Trials, sites: Sequence[str]) -> Verdict:
     """Return what these sites say of the recipes."""
     figures = trials.at(sites)
     able = [name for name in figures if name not in REFERENCES]
-    best = max(able, key=lambda name: trials.sign * sum(figures[name]))
+    best = leader(trials, able, sites)
     others = [name for name in able if name != best]
     gaps = [rounded(figures[best], figures[name]) for name in others]
     tests = [wilcoxon(gap) if agree(gap) else 1.0 for gap in gaps]
     p = dict(zip(others, holm(tests), strict=True))
     tied = (best, *(name for name in others if p[name] >= ALPHA))
     return Verdict(cheapest(trials, tied, sites), best, tied, p)
+
+
+def leader(trials: Trials, names: Sequence[str], sites: Sequence[str]) -> str:
+    """Return the recipe with the best expectation at a new site."""
+    figures = trials.at(sites)
+
+    def score(name: str) -> float:
+        own = figures[name]
+        return trials.sign * weighted_mean(own, *within_sites(trials, sites, own))
+
+    return max(names, key=score)
 
 
 def cheapest(trials: Trials, tied: Sequence[str], sites: Sequence[str]) -> str:
@@ -210,7 +291,7 @@ def cheapest(trials: Trials, tied: Sequence[str], sites: Sequence[str]) -> str:
     figures, by_recipe = trials.at(sites), trials.by_recipe
     least = min(VIEWS.index(by_recipe[name].sees) for name in tied)
     discreet = [name for name in tied if VIEWS.index(by_recipe[name].sees) == least]
-    first = max(discreet, key=lambda name: trials.sign * sum(figures[name]))
+    first = leader(trials, discreet, sites)
 
     def near(name: str) -> bool:
         gaps = [trials.sign * d for d in rounded(figures[first], figures[name])]
@@ -219,9 +300,7 @@ def cheapest(trials: Trials, tied: Sequence[str], sites: Sequence[str]) -> str:
     return min(filter(near, discreet), key=lambda name: by_recipe[name].upload)
 
 
-def row(
-    trials: Trials, name: str, p: float | None, level: float, bounds: tuple[float, float] | None
-) -> Row:
+def row(trials: Trials, name: str, p: float | None, expected: Expectation) -> Row:
     """Return what is said of one recipe; see `Row`."""
     trial, sites, figures = trials.by_recipe[name], trials.sites, trials.at(trials.sites)
     own = dict(zip(sites, figures[name], strict=True))
@@ -232,52 +311,21 @@ def row(
             better = chance([trials.sign * d for d in rounded(figures[name], figures[other])])
             if better is not None:
                 against[other] = better
-    # Equal figures of an answer that looks at no input are exact, not due to few rows.
-    exact = name == CONSTANT and len({*figures[name]}) == 1
-    expected = expect(figures[name], level, None if exact else bounds)
     return Row(name, expected, (worst, own[worst]), against, p, trial.best, trial.sees,
                trial.upload, trial.seconds)  # fmt: skip
 
 
-def nested(trials: Trials) -> tuple[dict[str, float], list[str]]:
-    """Return site -> its figure under the recipe that the sites of the other groups recommend.
-
-    Where models without every two groups were played, the others judge by those that had none of
-    the group's rows either, and the rate is theirs too. Where what they recommend diverged there is
-    no figure; a sentence on these sites comes second.
-    """
-    figures, failed = {}, []
-    for group, own in trials.groups.items():
-        recommended = recommendation(trials, group)
-        for site in (site for site in own if site in trials.sites):
-            if site in recommended:
-                figures[site] = recommended[site]
-            else:
-                failed.append(site)
-    if len(figures) < 2:
-        raise UnseenError(
-            "what the other sites recommend has no figure at all but one site: there is no "
-            "estimate of the choice.",
-            remedy="Take a smaller learning rate, or leave nested out.",
-        )
-    if not failed:
-        return figures, []
-    where = ", ".join(failed)
-    return figures, [f"What the other sites recommend has no figure at {where}: not counted."]
+def left_out(trials: Trials) -> dict[str, float]:
+    """Return site -> its figure under the recipe that the sites of the other groups recommend."""
+    figures: dict[str, float] = {}
+    for own in trials.groups.values():
+        others = [site for site in trials.sites if site not in own]
+        recommended = trials.by_recipe[verdict(trials, others).recipe].figures
+        figures |= {site: recommended[site] for site in own if site in trials.sites}
+    return {site: figures[site] for site in trials.sites}
 
 
-def recommendation(trials: Trials, group: str) -> Mapping[str, float]:
-    """Return site -> figure of the recipe that the other groups recommend for a group's sites."""
-    judges, own = trials.inner.get(group, trials), trials.groups[group]
-    others = [site for site in judges.sites if site not in own] if judges.by_recipe else []
-    if not others:
-        return {}
-    recipe = verdict(judges, others).recipe
-    trial, rate = trials.by_recipe[recipe], judges.by_recipe[recipe].best
-    return trial.figures if judges is trials else trial.at_rate.get(rate, {})
-
-
-def changes(trials: Trials, recipe: str, best: str) -> list[str]:
+def changes(trials: Trials, recipe: str, best: str, expected: Expectation) -> list[str]:
     """Return sentences on what would change the answer."""
     sentences, sites, figures = [], trials.sites, trials.at(trials.sites)
     if recipe != best:
@@ -294,12 +342,21 @@ def changes(trials: Trials, recipe: str, best: str) -> list[str]:
     if lacking := [s for group in trials.groups.values() for s in group if s not in sites]:
         why = f"a recipe diverged there, or {trials.metric} has no value"
         sentences.append(f"Sites that do not count, since {why}: {', '.join(lacking)}.")
-    if trials.metric == "accuracy":
-        part = chance_share(figures[recipe], [trials.rows[site] for site in sites])
+    if (part := expected.few_rows) is not None:
         sentences.append(
-            f"More rows: {part:.0%} of the spread between sites is what few rows at the sites "
-            "leave to chance; the rest is that sites differ."
+            f"More rows: {part:.0%} of the variance at a new site is chance of few rows; the rest "
+            "is that sites differ."
             if part < 0.995
-            else "More rows: the small number of rows per site explains all of the spread seen."
+            else "More rows: the few rows of each site explain all of the spread seen."
         )
-    return sentences
+    return sentences + few_rows(trials)
+
+
+def few_rows(trials: Trials) -> list[str]:
+    """Return a sentence on the sites that count little, since they have few rows."""
+    counts = [trials.rows[site] for site in trials.sites]
+    typical = median(counts)
+    tiny = [f"{site} ({n})" for site in trials.sites if (n := trials.rows[site]) < typical / TINY]
+    if not tiny:
+        return []
+    return [f"Sites of few rows, which count less: {', '.join(tiny)}; the median has {typical:g}."]

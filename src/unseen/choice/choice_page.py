@@ -1,7 +1,6 @@
 """The answer as a page, a paragraph and a file."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,18 +10,14 @@ from typing import Any
 from unseen.choice.answer import Choice, Row
 from unseen.choice.constant import Constant, constant_text
 from unseen.choice.expectation import LEVEL, unknown_spread
-from unseen.choice.texts import chance_text, figure_text, range_text
+from unseen.choice.texts import chance_text, figure_text, range_text, scale_words
 from unseen.choice.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
-from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
 from unseen.errors import UnseenError
 from unseen.results.comparison import LEVEL as ALPHA
-from unseen.results.metric_name import MetricName
 
 #: What a server must see, in words.
 SERVER = {"scalars": "sums", "products": "inner products", "updates": "every site's model"}
-#: The files of an answer.
-PAGE, DATA = "choice.md", "choice.json"
 
 
 def paragraph(choice: Choice) -> str:
@@ -72,9 +67,18 @@ def answer_lines(choice: Choice, page: Path, data: Path) -> list[str]:
         ("Compared:", compared(choice)),
         ("Note:", " ".join([*whole_range(content), *against_constant(content)])),
         ("Details:", str(page)),
-        ("Next:", f"unseen train --recipe {data} --out model"),
+        ("Next:", next_command(data)),
     ]
     return [f"{label:<15}{text}" for label, text in lines if text]
+
+
+def next_command(data: Path) -> str:
+    """Return the command that trains the recommended recipe.
+
+    Args:
+        data: Where `choice.json` is.
+    """
+    return f"unseen train --recipe {data} --out model"
 
 
 def compared(choice: Choice) -> str:
@@ -201,17 +205,10 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
         percent=lambda chance: "" if chance is None else chance_text(chance),
         sites=choice.procedure.sites, rates=", ".join(f"{factor:g}" for factor in factors),
         pooled=POOLED if any(row.recipe == POOLED for row in choice.rows) else "",
-        groups_shown="" if alone else groups, equal=equal, cut=cut(choice),
+        groups_shown="" if alone else groups, equal=equal, scale=scale_words(choice.metric),
         range=range_text(choice.metric),
         of_equals=range_of_equals(asdict(choice.procedure), choice.metric),
     )  # fmt: skip
-
-
-def cut(choice: Choice) -> bool:
-    """Return whether an interval would go on if the metric could."""
-    every = [choice.procedure, *(row.expected for row in choice.rows)]
-    low, high = MetricName.parse(choice.metric).range or (-math.inf, math.inf)
-    return any(own.spread and (own.low == low or own.high == high) for own in every)
 
 
 def expectation(file: Path) -> dict[str, Any]:
@@ -261,18 +258,3 @@ def size(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B" if count else ""
-
-
-def write(choice: Choice, factors: Sequence[float], folder: Path) -> tuple[Path, Path]:
-    """Write the page and the file that `unseen train --recipe` reads.
-
-    Args:
-        choice: The answer.
-        factors: What learning rates were multiplied by.
-        folder: Where they go.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / PAGE, page(choice, factors).encode())
-    data = json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n"
-    write_atomically(folder / DATA, data.encode())
-    return folder / PAGE, folder / DATA

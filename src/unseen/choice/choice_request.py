@@ -31,7 +31,7 @@ class Question:
         recipes: Methods to choose among; None for those that fit the data.
         groups: Groups of sites that are left out in turn.
         rates: Factors of the study's learning rate.
-        pool, alone, nested: As `Candidates` has them.
+        pool, alone: As `Candidates` has them.
         data_dir: Where data files are.
     """
 
@@ -46,7 +46,6 @@ class Question:
     rates: Sequence[float] = RATES
     pool: bool = True
     alone: bool = True
-    nested: bool = False
     data_dir: Path | None = None
 
     def study(self) -> StudySpec:
@@ -95,7 +94,6 @@ def asked(question: Question) -> Asked:
     recipes = named if named is not None else portfolio_for(study, place)
     candidates = Candidates(
         study, recipes, question.groups, question.rates, question.pool, question.alone,
-        question.nested,
     )  # fmt: skip
     return Asked(served(candidates, place), place)
 

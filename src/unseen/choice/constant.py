@@ -45,7 +45,9 @@ class Constant:
     better: tuple[str, ...]
 
 
-def constant_trial(jobs: Iterable[JobFolder], metric: str) -> tuple[Trial | None, str]:
+def constant_trial(
+    jobs: Iterable[JobFolder], metric: str
+) -> tuple[Trial | None, str, dict[str, float]]:
     """Return how the constant answer does at the sites left out, and what it answers.
 
     Args:
@@ -54,16 +56,23 @@ def constant_trial(jobs: Iterable[JobFolder], metric: str) -> tuple[Trial | None
         metric: The study's.
 
     Returns:
-        None and "" where no job has recorded such a figure.
+        The trial and the words, None and "" where no job has recorded such a figure; and site ->
+        the share of the positive class, which is the area of equal scores under precision and
+        recall.
     """
     figures, judged = defaultdict[str, list[float]](list), set[str]()
+    positives: dict[str, float] = {}
     for job in jobs:
         for record in job.constant:
             judged |= record.keys()
+            if record.get("auprc") is not None:
+                positives[record["domain"]] = record["auprc"]
             if record.get(metric) is not None:
                 figures[record["domain"]].append(record[metric])
     means = {site: average(own) for site, own in sorted(figures.items())}
-    return (Trial(CONSTANT, means), answer_of(metric, judged)) if means else (None, "")
+    if not means:
+        return None, "", positives
+    return Trial(CONSTANT, means), answer_of(metric, judged), positives
 
 
 def answer_of(metric: str, judged: Collection[str]) -> str:

@@ -3,19 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from unseen.core.turn import keyed
+from unseen.choice.within_sites import Scale, scale_for
 from unseen.errors import UnseenError
-from unseen.metrics.bootstrap import bootstrap, interval
 
-#: Of intervals; samples of the bootstrap over sites.
-LEVEL, SAMPLES = 0.9, 10_000
+#: Of intervals.
+LEVEL = 0.9
 #: The level at which a difference is shown, and how often it is to be.
 SHOWN, POWER = 0.05, 0.8
 #: A mean this small beside the largest difference is rounding; from so many pairs on t is normal.
 ROUNDING, LARGE = 1e-9, 1_000_000
+#: Of τ²: the most steps, and the excess for each site that counts as none.
+STEPS, ENOUGH = 100, 1e-10
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,13 @@ class Expectation:
     """What to expect at a new site.
 
     Attributes:
-        mean: m̄, the mean over sites.
-        spread: s, the standard deviation between sites, with K − 1 degrees of freedom.
+        mean: The weighted mean of the sites' figures, in which sites of few rows count less.
+        spread: s, the standard deviation between the sites' figures, with K − 1 degrees of freedom.
         low, high: The prediction interval of one new site's figure.
-        mean_low, mean_high: The bootstrap interval of the mean over sites.
+        mean_low, mean_high: The interval of `mean` itself.
         sites: K.
+        few_rows: The share of the variance at a new site that is chance of few rows; None where it
+            is not known.
     """
 
     mean: float
@@ -37,27 +42,45 @@ class Expectation:
     mean_low: float
     mean_high: float
     sites: int
+    few_rows: float | None = None
 
 
 def expect(
-    figures: Sequence[float], level: float = LEVEL, bounds: tuple[float, float] | None = None
+    figures: Sequence[float],
+    level: float = LEVEL,
+    bounds: tuple[float, float] | None = None,
+    rows: Tensor | None = None,
+    within: Tensor | None = None,
 ) -> Expectation:
-    """Return what to expect of a draw from where the sites are drawn from.
+    r"""Return what to expect of one more site, by a random-effects model over sites.
 
-        m̄ ± t_{K−1, (1+level)/2} s √(1 + 1/K)
+    On a scale g on which the metric has no ends (the logit for shares and areas, the logarithm for
+    figures above 0), with $y_k = g(x_k)$, the variance $v_k$ by few rows and the variance $\tau^2$
+    between sites:
+
+    $$\bar x = \frac{\sum_k w_k x_k}{\sum_k w_k},\quad
+    \hat\mu = \frac{\sum_k w_k y_k}{\sum_k w_k},\quad w_k = \frac{1}{\tau^2 + v_k},\quad
+    \hat\mu \pm t_{K-1,(1+level)/2} \sqrt{\tau^2 + \tilde v + s_\mu^2}$$
+
+    $\tau^2$ is Paule and Mandel's. $\tilde v$ is the median of the $v_k$: the interval is for a
+    site with as many rows as the sites here. $s_\mu^2$ is the larger of $1 / \sum_k w_k$ and
+    Hartung and Knapp's $\sum_k w_k (y_k - \hat\mu)^2 / ((K - 1) \sum_k w_k)$. Without variances
+    within sites this is $\bar y \pm t s \sqrt{1 + 1/K}$.
 
     Args:
         figures: One figure for each site, at a model that was trained without it [K].
         level: The share of new sites inside.
-        bounds: What a figure cannot leave, as 0 and 1: the interval is cut there. Where all figures
-            are equal, those that are finite are its ends.
+        bounds: What a figure cannot leave, as 0 and 1. Where all figures are equal and nothing is
+            known of their rows, the finite ones are the interval's ends.
+        rows: Of each figure [K]; None where they are many.
+        within: The variance of each figure by its rows [K]; None where that is not known.
 
     Raises:
-        UnseenError: If there are fewer than two sites.
+        UnseenError: There are fewer than two sites.
 
     Source:
         Higgins, Thompson and Spiegelhalter 2009, "A re-evaluation of random-effects meta-analysis",
-        Eq. 12, where sites are large, with K − 1 degrees of freedom.
+        Eq. 12; Paule and Mandel 1982, "Consensus values and weighting factors".
 
     Example:
         >>> found = expect([0.7, 0.8, 0.9])
@@ -70,25 +93,96 @@ def expect(
     if K < 2:
         raise UnseenError(f"an interval over sites needs two sites; there is {K}.")
     values = torch.tensor(figures, dtype=torch.float64)
-    mean, spread = float(values.mean()), float(values.std())
-    reach = float(student.ppf((1 + level) / 2, K - 1)) * spread * math.sqrt(1 + 1 / K)
-    samples = bootstrap({"mean": lambda w: w @ values / K}, K, SAMPLES, keyed("choose/sites"))
-    mean_low, mean_high = interval(samples["mean"], level) or (mean, mean)
-    low, high = mean - reach, mean + reach
-    if bounds is not None:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-        if not spread:  # equal figures, of few rows, do not say how far apart sites are
-            low, high = (b if math.isfinite(b) else mean for b in bounds)
-    return Expectation(mean, spread, low, high, mean_low, mean_high, K)
+    spread = float(values.std())
+    if not spread and within is None:  # equal figures do not say how far apart sites are
+        return _of_equals(float(values[0]), bounds, K)
+    scale, y, v, between = _on_scale(values, bounds, rows, within)
+    w = 1 / (between + v)
+    middle = (w * y).sum() / w.sum()
+    knapp = (w * (y - middle).square()).sum() / (K - 1) / w.sum()
+    error = torch.maximum(knapp, 1 / w.sum())
+    typical = v.quantile(0.5)
+    t = float(student.ppf((1 + level) / 2, K - 1))
+    reach = t * (between + typical + error).sqrt()
+    mean = (w * values).sum() / w.sum()
+    of_mean = t * ((w * (values - mean).square()).sum() / (K - 1) / w.sum()).sqrt()
+    first, last = bounds or (-math.inf, math.inf)
+    ends = (scale.back(float(middle - reach)), scale.back(float(middle + reach)))
+    every = (*ends, float(mean - of_mean), float(mean + of_mean))
+    low, high, mean_low, mean_high = (min(max(end, first), last) for end in every)
+    share = float(typical / (between + typical)) if within is not None else None
+    return Expectation(float(mean), spread, low, high, mean_low, mean_high, K, share)
 
 
-def unknown_spread(expected: Mapping[str, float]) -> bool:
+def weighted_mean(
+    figures: Sequence[float],
+    bounds: tuple[float, float] | None,
+    rows: Tensor | None,
+    within: Tensor | None,
+) -> float:
+    """Return the `mean` of `expect`, of one site its figure; see there for the arguments."""
+    values = torch.tensor(figures, dtype=torch.float64)
+    if len(values) == 1 or not bool(values.var()):
+        return float(values[0])
+    *_, v, between = _on_scale(values, bounds, rows, within)
+    w = 1 / (between + v)
+    return float((w * values).sum() / w.sum())
+
+
+def _on_scale(
+    values: Tensor,
+    bounds: tuple[float, float] | None,
+    rows: Tensor | None,
+    within: Tensor | None,
+) -> tuple[Scale, Tensor, Tensor, Tensor]:
+    """Return the scale, and on it values [K], variances within [K] and that between sites."""
+    scale: Scale = scale_for(bounds)
+    many = torch.full_like(values, math.inf) if rows is None else rows
+    y, slope = scale.to(values, many.clamp(max=LARGE))
+    v = torch.zeros_like(y) if within is None else within * slope.square()
+    return scale, y, v, between_sites(y, v)
+
+
+def _of_equals(figure: float, bounds: tuple[float, float] | None, K: int) -> Expectation:
+    """Return the expectation of equal figures: the whole range, as far as it has an end."""
+    low, high = (b if math.isfinite(b) else figure for b in bounds or (figure, figure))
+    return Expectation(figure, 0.0, low, high, figure, figure, K)
+
+
+def between_sites(y: Tensor, v: Tensor) -> Tensor:
+    r"""Return the variance $\tau^2$ between sites; 0 where the rows explain all of the spread.
+
+    $$\sum_k (y_k - \hat\mu)^2 / (\tau^2 + v_k) = K - 1$$
+
+    Args:
+        y: A value for each site [K].
+        v: Their variances within sites [K].
+
+    Source:
+        Paule and Mandel 1982.
+    """
+    if not bool(v.any()):
+        return y.var()
+
+    between = (y.var() - v.mean()).clamp(min=0)
+    for _ in range(STEPS):  # Newton's: the sum is convex, so that they come from below
+        w = 1 / (between + v)
+        squares = (y - (w * y).sum() / w.sum()).square()
+        excess = (w * squares).sum() - (len(y) - 1)
+        if excess.abs() <= ENOUGH * len(y) or (not between and excess < 0):
+            break
+        between = (between + excess / (w.square() * squares).sum()).clamp(min=0)
+    return between
+
+
+def unknown_spread(expected: Mapping[str, Any]) -> bool:
     """Return whether figures were equal, so that the interval is the metric's whole range.
 
     Args:
         expected: The fields of an `Expectation`.
     """
-    return expected["spread"] == 0 and expected["low"] < expected["high"]
+    of_rows = expected.get("few_rows") is not None  # then rows say how far figures may be apart
+    return expected["spread"] == 0 and expected["low"] < expected["high"] and not of_rows
 
 
 def mean_interval(figures: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
@@ -181,18 +275,3 @@ def pairs_needed(effect: float, level: float) -> int:
     while nct.sf(student.ppf(1 - level / 2, n - 1), n - 1, math.sqrt(n) * effect) < POWER:
         n += 1
     return n
-
-
-def chance_share(figures: Sequence[float], rows: Sequence[int]) -> float:
-    """Return how much of the spread between sites is that of few rows, for shares of rows.
-
-        (1/K Σ_k p_k (1 − p_k) / n_k) / s²,   at most 1
-
-    Args:
-        figures: Accuracies p_k [K].
-        rows: n_k [K].
-    """
-    values = torch.tensor(figures, dtype=torch.float64)
-    within = (values * (1 - values) / torch.tensor(rows, dtype=torch.float64)).mean()
-    variance = values.var()
-    return 1.0 if variance <= within else float(within / variance)

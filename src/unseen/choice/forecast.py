@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.choice.pairs import check_pairs, pairs
 from unseen.choice.playing import Candidates, studies
 from unseen.choice.rates import changed, learning_rate
 from unseen.choice.trials import BASE
 from unseen.results.study_folder import StudyFolder
 from unseen.spec.study import StudySpec
-from unseen.study import Study
 from unseen.study.costs.estimate import Estimate, estimates, report
 from unseen.study.plan import Plan, prepare_study
 
@@ -31,20 +29,12 @@ def plans(candidates: Candidates, out: Path, data_dir: Path | None = None) -> li
         prepare_study(one, folder, data_dir)
         for _, one, folder in studies(study, rates, candidates.rows, holdout, out)
     ]
-    others: list[tuple[Study, Path]] = []
-    if candidates.nested:
-        left = {task.name: task.targets for task in whole[0].tasks}
-        check_pairs(left)
-        for _, plan, folder in pairs(left, out):
-            played = studies(study, rates, candidates.able, plan, folder)
-            others += [(one, place) for _, one, place in played]
-    if candidates.alone:
-        factor = recorded_factor(study, out / "alone")
-        others.append((changed(study, [BASE], {"alone": True}, factor), out / "alone"))
-    rest = [prepare_study(one, folder, data_dir) for one, folder in others]
-    if candidates.alone:  # one site's troubles are not those of the study
-        rest[-1] = replace(rest[-1], warnings=())
-    return whole + rest
+    if not candidates.alone:
+        return whole
+    factor = recorded_factor(study, out / "alone")
+    alone = changed(study, [BASE], {"alone": True}, factor)
+    # One site's troubles are not those of the study.
+    return [*whole, replace(prepare_study(alone, out / "alone", data_dir), warnings=())]
 
 
 def recorded_factor(study: StudySpec, folder: Path) -> float:

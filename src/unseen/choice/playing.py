@@ -1,4 +1,4 @@
-"""Every recipe, played without each group of sites in turn, and without every two of them."""
+"""Every recipe, played without each group of sites in turn."""
 
 import os
 import warnings
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.choice.constant import constant_trial
-from unseen.choice.pairs import check_pairs, pairs
 from unseen.choice.rates import changed
 from unseen.choice.trials import (
     ALONE,
@@ -32,7 +31,6 @@ from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
 from unseen.results.selection import less_is_better
 from unseen.results.study_results import Results
-from unseen.spec.holdout import Groups
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 from unseen.study.setting import read
@@ -66,8 +64,9 @@ class Candidates:
         rates: Factors of the study's learning rate.
         pool: Whether rows may be pooled, for a comparison.
         alone: Whether every site's own model is tried elsewhere.
-        nested: Whether every two groups are left out, too; see `Trials.inner`.
         refused: Recipe that is not played -> why; see `unseen.choice.refusals`.
+        metric: What recipes are judged by; "" for the study's.
+        why_metric: Why that is not what the data usually have; "" where it is.
     """
 
     study: StudySpec
@@ -76,32 +75,14 @@ class Candidates:
     rates: Sequence[float] = RATES
     pool: bool = True
     alone: bool = True
-    nested: bool = False
     refused: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.nested and self.groups < 3:
-            raise UnseenError(
-                f"a nested search leaves two groups out at a time; groups = {self.groups} leaves "
-                "none to train on.",
-                remedy="Take three groups or more, or leave nested out.",
-            )
-
-    def check(self, sites: Sequence[str]) -> None:
-        """Refuse sites that are too few for a nested search, before anything is played."""
-        if self.nested:
-            tasks = Groups(groups=self.groups).tasks(sites)
-            check_pairs({task.name: task.targets for task in tasks})
+    metric: str = ""
+    why_metric: str = ""
 
     @property
     def rows(self) -> tuple[str, ...]:
         """What is played: the usual recipe, those to choose among, and pooled rows if wanted."""
         return tuple(dict.fromkeys((BASE, *self.recipes, *((POOLED,) if self.pool else ()))))
-
-    @property
-    def able(self) -> tuple[str, ...]:
-        """What a site can be given: all but pooled rows."""
-        return tuple(dict.fromkeys((BASE, *self.recipes)))
 
 
 @dataclass(frozen=True)
@@ -114,6 +95,7 @@ class Played:
         costs: Recipe -> those of its runs.
         rows: Site -> how many rows its figures are of.
         refused: Recipe -> why it has no figures.
+        metric: What the figures are.
     """
 
     results: Results
@@ -121,11 +103,12 @@ class Played:
     costs: Mapping[str, Sequence[Cost]]
     rows: Mapping[str, int]
     refused: Mapping[str, str]
+    metric: str
 
     @property
     def undefined(self) -> str:
         """Why a recipe that did not diverge has no figures."""
-        return f"has no {self.results.metric} at any site"
+        return f"has no {self.metric} at any site"
 
 
 class Rated(NamedTuple):
@@ -144,12 +127,14 @@ class Search:
         study: The settings that all recipes share.
         rates: Factors of its learning rate.
         run: Runs a study, with its records in a folder.
+        metric: What recipes are judged by; "" for the study's.
         say: Receives lines of progress.
     """
 
     study: StudySpec
     rates: Sequence[float]
     run: Run
+    metric: str = ""
     say: Callable[[str], None] = lambda line: None
 
     def played(self, recipes: Sequence[str], holdout: Any, out: Path) -> Played:
@@ -166,11 +151,12 @@ class Search:
             refused |= results.not_applicable
             diverged.update({job.method for job in results.diverged()})
             ran.update(results.methods)
-            for name, by_site in at_targets(results, rows, costs).items():
+            metric = self.metric or results.metric
+            for name, by_site in at_targets(results, metric, rows, costs).items():
                 figures[name][factor] = by_site
         if results is None:
             raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
-        played = Played(results, figures, costs, rows, refused)
+        played = Played(results, figures, costs, rows, refused, self.metric or results.metric)
         for name in ran:
             if name not in figures and name not in refused:
                 refused[name] = DIVERGED if diverged[name] == ran[name] else played.undefined
@@ -228,15 +214,13 @@ def play(
 
     study = candidates.study
     check_whole(study)
-    if candidates.nested and run is None:
-        candidates.check(data_of(study, data_dir).names)
-    search = Search(study, candidates.rates, run or here, say)
+    search = Search(study, candidates.rates, run or here, candidates.metric, say)
     if BASE not in candidates.recipes:
         say(f"{BASE} is played as well: all recipes are compared with it")
     whole = search.played(candidates.rows, {"groups": candidates.groups}, out)
     results = whole.results
     sites = {task.name: task.targets for task in results.tasks}
-    lower = less_is_better(results.metric)
+    lower = less_is_better(whole.metric)
     by_recipe = {
         name: tuned(name, by_rate, sites, lower, whole.costs[name])
         for name, by_rate in whole.figures.items()
@@ -252,11 +236,8 @@ def play(
             f"{BASE}, which all recipes are compared with, {why}.", remedy=remedies.get(why, "")
         )
     trials = judged_at_two_groups(
-        Trials(by_recipe, results.metric, lower, sites, whole.rows, refused, results.data, study)
+        Trials(by_recipe, whole.metric, lower, sites, whole.rows, refused, results.data, study)
     )
-    if candidates.nested:
-        judged = [name for name in trials.by_recipe if name not in REFERENCES]
-        trials = replace(trials, inner=without_two(search, judged, trials, out))
     if candidates.alone and BASE in trials.by_recipe:
         elsewhere = alone_elsewhere(search, trials.by_recipe[BASE].best, out)
         trials = with_alone(trials, elsewhere)
@@ -273,7 +254,8 @@ def with_constant(trials: Trials, results: Results) -> Trials:
     """
     name = BASE if BASE in trials.by_recipe else next(iter(trials.by_recipe))
     jobs = (job for job in results.folders() if job.job.method == name)
-    trial, answer = constant_trial(jobs, trials.metric)
+    trial, answer, positives = constant_trial(jobs, trials.metric)
+    trials = replace(trials, positives=positives)
     if trial is None or not trials.figures_everywhere(trial):
         return trials
     return replace(trials, by_recipe={**trials.by_recipe, CONSTANT: trial}, constant=answer)
@@ -286,54 +268,10 @@ def alone_elsewhere(search: Search, factor: float, out: Path) -> Trial:
         warnings.simplefilter("ignore")
         ran = search.run(changed(search.study, [BASE], {"alone": True}, factor), out / "alone")
     costs: dict[str, list[Cost]] = defaultdict(list)
-    elsewhere = at_targets(ran, {}, costs).get(BASE, {})
+    elsewhere = at_targets(ran, search.metric or ran.metric, {}, costs).get(BASE, {})
     means = {site: average(values) for site, values in sorted(elsewhere.items())}
     seconds = average([cost.seconds for cost in costs[BASE]])
     return Trial(ALONE, means, best=factor, seconds=seconds)
-
-
-def without_two(
-    search: Search, recipes: Sequence[str], whole: Trials, out: Path
-) -> dict[str, Trials]:
-    """Return group -> the trials at the other groups' sites, of models that never saw either.
-
-    Args:
-        search: How recipes are played.
-        recipes: Which ones.
-        whole: The trials without one group.
-        out: The folder of the records.
-
-    Raises:
-        UnseenError: If too few sites are left to train on.
-    """
-    groups = whole.groups
-    check_pairs(groups)
-    played: dict[tuple[str, str], Played] = {}
-    for pair, plan, folder in pairs(groups, out):
-        played[pair] = played[pair[::-1]] = search.played(recipes, plan, folder)
-    inner = {}
-    for group in groups:
-        others = {name: sites for name, sites in groups.items() if name != group}
-        by_recipe = {}
-        for recipe in recipes:
-            runs = {name: played[group, name] for name in others}
-            figures = {factor: figures_of(recipe, factor, runs, others) for factor in search.rates}
-            costs = [cost for run in runs.values() for cost in run.costs.get(recipe, ())]
-            if costs and any(figures.values()):
-                by_recipe[recipe] = tuned(recipe, figures, others, whole.lower, costs)
-        inner[group] = replace(whole, by_recipe=by_recipe, groups=others)
-    return inner
-
-
-def figures_of(
-    recipe: str, factor: float, runs: Mapping[str, Played], groups: Mapping[str, Sequence[str]]
-) -> dict[str, Sequence[float]]:
-    """Return site -> a recipe's figures at a rate, each group's from the run that left it out."""
-    figures: dict[str, Sequence[float]] = {}
-    for name, sites in groups.items():
-        at = runs[name].figures.get(recipe, {}).get(factor, {})
-        figures |= {site: at[site] for site in sites if site in at}
-    return figures
 
 
 def portfolio_for(study: StudySpec, data_dir: Path | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from unseen.choice.judged_by import judged_by
 from unseen.choice.playing import Candidates, data_of
 from unseen.choice.trials import BASE, POOLED
 from unseen.datasets.dataset import DataSet
@@ -47,8 +48,12 @@ def served(candidates: Candidates, data_dir: Path | None) -> Candidates:
     """
     data = data_of(candidates.study, data_dir)
     refused = refused_by_settings(candidates.study, candidates.rows, data)
+    judged = judged_by(candidates.study, data)
     return replace(
         candidates,
+        study=judged.study,
+        metric=judged.metric,
+        why_metric=judged.why,
         recipes=tuple(name for name in candidates.recipes if name not in refused),
         pool=candidates.pool and POOLED not in refused,
         refused=refused,

@@ -2,6 +2,7 @@
 
 import math
 
+from unseen.choice.within_sites import Logarithm, Logit, scale_for
 from unseen.results.formats import decimals, scale_of
 from unseen.results.metric_name import MetricName
 
@@ -49,3 +50,14 @@ def range_text(metric: str) -> str:
     if all(map(math.isfinite, MetricName.parse(metric).range or ())):
         return f"the whole range of {metric}"
     return f"the range of {metric} as far as that has an end, and else that figure"
+
+
+def scale_words(metric: str) -> str:
+    """Return on which scale figures vary, in words.
+
+    Example:
+        >>> scale_words("accuracy"), scale_words("rmse")
+        ('on the scale of log odds', 'on a logarithmic scale')
+    """
+    words = {Logit: "on the scale of log odds", Logarithm: "on a logarithmic scale"}
+    return words.get(type(scale_for(MetricName.parse(metric).range)), "on their own scale")

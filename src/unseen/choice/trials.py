@@ -72,9 +72,8 @@ class Trials:
         refused: Recipe -> why it has no figures.
         data: The data set and its digest.
         settings: The study's settings.
-        inner: Group -> the other groups' trials, by models that had neither their rows nor the
-            group's; nothing if the search is not nested.
         constant: What `CONSTANT` answers, in words; "" where there is no such row.
+        positives: Site -> the share of the positive class, where that is known.
     """
 
     by_recipe: Mapping[str, Trial]
@@ -85,8 +84,8 @@ class Trials:
     refused: Mapping[str, str]
     data: str
     settings: StudySpec
-    inner: Mapping[str, "Trials"] = field(default_factory=dict)
     constant: str = ""
+    positives: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def sign(self) -> float:
@@ -155,7 +154,7 @@ def check_whole(study: StudySpec) -> None:
 
 
 def at_targets(
-    results: Results, rows: dict[str, int], costs: dict[str, list[Cost]]
+    results: Results, metric: str, rows: dict[str, int], costs: dict[str, list[Cost]]
 ) -> dict[str, dict[str, list[float]]]:
     """Return method -> site -> its figures at the last round, one for each run at the site.
 
@@ -164,6 +163,7 @@ def at_targets(
 
     Args:
         results: A study that has been run.
+        metric: What its models are judged by.
         rows: Site -> how many rows; it is filled.
         costs: Method -> those of its runs; it is filled.
     """
@@ -178,7 +178,7 @@ def at_targets(
         costs[job.job.method].append(Cost(upload, float(job.mark["seconds"])))
         last = max((record["round"] for record in job.target), default=-1)
         for record in job.target:
-            figure = value(record, results.metric) if record["round"] == last else None
+            figure = value(record, metric) if record["round"] == last else None
             if figure is not None:
                 figures[job.job.method][record["domain"]].append(figure)
                 rows[record["domain"]] = int(record["examples"])

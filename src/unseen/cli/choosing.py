@@ -22,7 +22,6 @@ def choose(
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     no_pool: bool = False,
     no_alone: bool = False,
-    nested: bool = False,
     jobs: Annotated[int, typer.Option(min=1)] = 1,
     data_dir: Path | None = None,
     out: Path | None = None,
@@ -54,8 +53,6 @@ def choose(
         seeds: How many.
         no_pool: Do not pool rows, not even for a comparison.
         no_alone: Do not try every site's own model at the others.
-        nested: Leave every two groups out, too, to say without their rows what the choice is worth:
-            (G + 1)/2 times the trainings.
         jobs: Processes.
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of page and records (default: choices/NAME).
@@ -65,9 +62,10 @@ def choose(
     """
     from unseen.choice import choose as answer
     from unseen.choice import play
-    from unseen.choice.choice_page import answer_lines, not_judged, write
+    from unseen.choice.choice_page import answer_lines, not_judged
     from unseen.choice.choice_request import Question, asked
     from unseen.choice.forecast import forecast, plans
+    from unseen.choice.written import write
     from unseen.spec.named import parse_override, split_list
 
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
@@ -75,10 +73,10 @@ def choose(
     question = Question(
         name, overrides, site, label, event, task,
         split_list(recipes) if recipes is not None else None,
-        groups, factors, not no_pool, not no_alone, nested, data_dir,
+        groups, factors, not no_pool, not no_alone, data_dir,
     )  # fmt: skip
     candidates, data_dir = asked(question)
-    if line := candidates.study.first_line:
+    for line in filter(None, (candidates.study.first_line, candidates.why_metric)):
         print(line, file=sys.stderr)
     place = out or Path("choices") / candidates.study.name
 
@@ -100,8 +98,8 @@ def choose(
         say("Stopped. Run the same command to resume.")
         raise typer.Exit(130) from None
     choice = answer(trials)
-    page, data = write(choice, factors, place)
-    print("\n".join((*answer_lines(choice, page, data), *not_judged(choice))))
+    files = write(choice, factors, place)
+    print("\n".join((*answer_lines(choice, files.html, files.data), *not_judged(choice))))
 
 
 def factor(text: str) -> float:

@@ -199,7 +199,6 @@ def choose(
     groups: Annotated[int, typer.Option(min=2)] = 5,
     rates: str = "0.2,1,5",
     seeds: Annotated[int, typer.Option(min=1)] = 1,
-    nested: bool = False,
     sign: Path | None = None,
     insecure: bool = False,
 ) -> None:
@@ -218,7 +217,6 @@ def choose(
         groups: Groups of sites that are left out in turn; each site by itself, if there are fewer.
         rates: Factors of the study's learning rate that are tried.
         seeds: How many.
-        nested: Leave every two groups out, too, to say without their rows what the choice is worth.
         sign: Kit of the coordinator that signs the study; see run.
         insecure: Plaintext, and anybody may take part: for trials.
     """
@@ -227,7 +225,7 @@ def choose(
     from unseen.federation.launch import choose
     from unseen.spec.named import split_list
 
-    options = {"groups": groups, "rates": [factor(r) for r in names(rates)], "nested": nested}
+    options = {"groups": groups, "rates": [factor(r) for r in names(rates)]}
     folder = out or Path("choices") / study.stem
     server = Kit.read(kit, "server", insecure)
     try:

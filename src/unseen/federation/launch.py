@@ -102,7 +102,7 @@ def choose(
         study: A study's TOML file, of which data, network, training and privacy are taken.
         out: Folder of the answer. The same command goes on where the last one ended.
         recipes: Methods to choose among; those for its data if none is named.
-        options: groups, rates and nested, see `unseen.choice.Candidates`.
+        options: groups and rates, see `unseen.choice.Candidates`.
         seeds: How many.
         person: Kit of the coordinator that signs the study; see `signature_of`.
     """

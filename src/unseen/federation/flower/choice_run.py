@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseen.choice import Candidates, choose, play
-from unseen.choice.choice_page import paragraph, write
+from unseen.choice.choice_page import paragraph
 from unseen.choice.rates import learning_rate
+from unseen.choice.written import write
 from unseen.core.atomic import write_atomically
 from unseen.federation.choosing_study import RATE
 from unseen.federation.flower.server_run import TABLE, Session, followed, opened
@@ -70,7 +71,7 @@ def run(study: str, out: str, grid: Grid, options: str, sites: Sequence[str] = (
         study: The study's file, as `choosing_study` made it.
         out: Folder of the answer.
         grid: Flower's Grid.
-        options: As JSON: groups, rates, nested.
+        options: As JSON: groups, rates.
         sites: Names of the sites to wait for; by default the study's.
 
     Note:
@@ -81,11 +82,7 @@ def run(study: str, out: str, grid: Grid, options: str, sites: Sequence[str] = (
     with followed(records, lambda: federated(StudySpec.read(study))) as (agreed, status):
         session = opened(agreed, records, grid, sites, status)
         base = with_values(agreed, {})
-        candidates = Candidates(
-            base, base.methods, plan["groups"], rates, pool=False, alone=False,
-            nested=plan["nested"],
-        )  # fmt: skip
-        candidates.check(sorted(session.facts))
+        candidates = Candidates(base, base.methods, plan["groups"], rates, pool=False, alone=False)
         trials = play(candidates, records, run=Played(session))
         choice = choose(trials)
         write(choice, rates, folder)

@@ -10,18 +10,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ConfigDict, TypeAdapter
 
-from unseen.choice.pairs import check_pairs, pairs
 from unseen.core import Exchange, Turn
 from unseen.core.round import due, recipients, sample
-from unseen.errors import UnseenError
 from unseen.federation.flower.site_plan import tasks_of
 from unseen.federation.flower.terms import Terms
-from unseen.spec.holdout import Fixed, Groups, Task
+from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Trial
@@ -101,8 +98,7 @@ class Position:
 def tasks_by_plan(study: StudySpec, members: Mapping[str, str]) -> dict[tuple[str, str], Task]:
     """Return (plan, name) -> every task that a study may play among these sites.
 
-    These are its own (plan ""), those of a search inside each (its name), and where groups are left
-    out in turn those without two of them (`a, b`).
+    These are its own (plan ""), and those of a search inside each (its name).
 
     Args:
         study: The study as it was approved.
@@ -112,16 +108,6 @@ def tasks_by_plan(study: StudySpec, members: Mapping[str, str]) -> dict[tuple[st
     tasks = {("", task.name): task for task in own}
     if study.tune is not None:
         tasks |= {(t.name, inner.name): inner for t in own for inner in study.tune.tasks(t)}
-    if isinstance(study.holdout, Groups):
-        groups = {task.name: task.targets for task in own}
-        try:
-            check_pairs(groups)
-        except UnseenError:
-            return tasks
-        for (first, second), plan, _ in pairs(groups, Path()):
-            changes = {"holdout": Fixed(**plan), "targets": None}
-            (task,) = tasks_of(study.model_copy(update=changes), members)
-            tasks[f"{first}, {second}", task.name] = task
     return tasks
 
 
