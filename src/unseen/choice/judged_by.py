@@ -40,18 +40,41 @@ def judged_by(study: StudySpec, data: DataSet) -> Judged:
         study: The settings that all recipes share.
         data: Its data set.
     """
-    if study.metric is not None:
-        plain = study.model_copy(update={"metric": None})
-        name = MetricName.parse(study.metric)
-        recorded = chosen_metrics(plain, data, info(parse(study.dataset)[0].name).metrics)
-        kept = str(name) == name.metric and name.metric in recorded and study.tune is None
-        return Judged(plain, study.metric) if kept else Judged(study, "")
-    if data.kind != "classes" or data.classes is None:
+    study = recording(study, data)
+    metric, why = (study.metric, "") if study.metric is not None else metric_of_classes(data)
+    if not metric:
         return Judged(study, "")
+    name = MetricName.parse(metric)
+    plain = study.model_copy(update={"metric": None})
+    kept = str(name) == name.metric and name.metric in recorded(plain, data)
+    if kept and study.tune is None:
+        return Judged(plain, metric, why)
+    return Judged(study.model_copy(update={"metric": metric}), "", why)
+
+
+def recorded(study: StudySpec, data: DataSet) -> tuple[str, ...]:
+    """Return the metrics that a study's records have."""
+    return chosen_metrics(study, data, info(parse(study.dataset)[0].name).metrics)
+
+
+def recording(study: StudySpec, data: DataSet) -> StudySpec:
+    """Return the study with records of what classes are usually judged by, if it names nothing."""
+    if study.metrics is not None or data.kind != "classes" or data.classes is None:
+        return study
+    areas = ("auroc", "auprc") if len(data.classes) == 2 else ("auroc-ovr",)
+    own = recorded(study.model_copy(update={"metric": None}), data)
+    every = tuple(dict.fromkeys((*own, "balanced-accuracy", *areas)))
+    return study if every == own else study.model_copy(update={"metrics": every})
+
+
+def metric_of_classes(data: DataSet) -> tuple[str, str]:
+    """Return the metric for classes of which one is most rows, and why; else nothing."""
+    if data.kind != "classes" or data.classes is None:
+        return "", ""
     y = torch.cat([domain.y for domain in data.domains])
     share = float(torch.bincount(y).max()) / max(1, len(y))
     if share <= FREQUENT:
-        return Judged(study, "")
+        return "", ""
     metric = "auroc" if len(data.classes) == 2 else "auroc-ovr"
-    why = f"judged by {metric}: {share:.0%} of the rows are of one class (metric=accuracy for that)"
-    return judged_by(study.model_copy(update={"metric": metric}), data)._replace(why=why)
+    most = f"{share:.0%} of the rows are of one class"
+    return metric, f"judged by {metric}: {most} (metric=accuracy for that)"
