@@ -275,32 +275,6 @@ def status(
 
 
 @federation.command()
-def sequence(
-    job: Annotated[Path, typer.Argument(metavar="JOB")],
-    out: Annotated[Path, typer.Option()],
-    round: Annotated[int, typer.Option(min=1)] = 1,
-) -> None:
-    """Draw the messages of a round as they went: who, in which exchange, and how many bytes.
-
-    The diagram is Mermaid's, which GitHub draws; in a FILE.md it is fenced.
-
-    Args:
-        job: Folder of one job's records.
-        out: The diagram to write: FILE.mmd, or FILE.md.
-        round: Which round, from 1.
-    """
-    from unseen.federation.sequence import draw, read, with_rows
-
-    method, task, seed = job.absolute().parts[-3:]
-    exchanges = with_rows(read(job, round - 1), method)
-    diagram = draw(exchanges, f"{method} on {task}, {seed}, round {round}: bytes per message")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    text = f"```mermaid\n{diagram}```\n" if out.suffix == ".md" else diagram
-    out.write_text(text, encoding="utf-8")
-    say(str(out))
-
-
-@federation.command()
 def doctor(
     folder: Folder, study: Path | None = None, data: Path | None = None, insecure: bool = False
 ) -> None:
