@@ -31,7 +31,7 @@ def provision(
     """Make the kits of a federation: authority, server certificate, one key pair per site.
 
     FILE.toml names it: name, servers (names or addresses), port, days, \\[sites] with a role each,
-    train or evaluate, and \\[people]: coordinators, who sign studies, and observers.
+    train or evaluate, and \\[people]: coordinators, who sign studies.
 
     Args:
         file: What to make kits of.
@@ -247,8 +247,7 @@ def status(
     """Who is connected, which round is being played, and the last error.
 
     Args:
-        kit: The server's kit; or that of an observer or a coordinator, from any machine, who sees
-            how the last run stands and its table.
+        kit: The server's kit.
         out: What --out of run, train or choose was.
         insecure: Plaintext, and anybody may take part: for trials.
         stop: Stop the run that has not ended.
@@ -258,10 +257,6 @@ def status(
     from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import stop as end
 
-    server = Kit.read(kit, None, insecure)
-    if server.kind == "person":
-        standing.observe(server)
-        return
     server = Kit.read(kit, "server", insecure)
     if stop:
         end(server)

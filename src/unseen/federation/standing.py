@@ -78,16 +78,6 @@ def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
         say(line)
 
 
-def observe(kit: Kit) -> None:
-    """Print what the server shows to an observer or a coordinator."""
-    from unseen.federation.observing import ask
-
-    seen_there = ask(kit)
-    tell(seen_there["standing"], say)
-    for text in seen_there["tables"].values():
-        say(text.rstrip())
-
-
 def standing(out: Path) -> Mapping[str, Any]:
     """Return what the app wrote last; empty before, or in the middle of a write."""
     try:

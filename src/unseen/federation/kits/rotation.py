@@ -46,8 +46,7 @@ def renew(out: Path, name: str, days: int | None = None, now: datetime | None = 
         return _new_sums(out, federation, [name])
     if name in federation.people:
         lists = _revoked(out, federation, [_key(out, name)])
-        role = federation.people[name]
-        signatures.write_person(ca, out / name, federation.name, name, role, days)
+        signatures.write_person(ca, out / name, federation.name, name, days)
         return [out / name / signatures.PERSON_KEY, out / name / signatures.PERSON, *lists]
     write_site_keys(out / name, server, name)
     return [out / name / "site.key", out / name / "site.pub", server / "sites" / f"{name}.pub"]
