@@ -1,9 +1,8 @@
-"""Numbers at a local port, logs as JSON lines, and a status that follows a run."""
+"""Numbers at a local port, and a status that follows a run."""
 
 from __future__ import annotations
 
 import json
-import logging
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.federation import monitor, process, standing
+from unseen.federation import monitor, standing
 from unseen.federation.flower import server_run
 from unseen.federation.kits.kit import Kit
 
@@ -73,19 +72,6 @@ def test_a_refusal_is_counted_by_its_rule(tmp_path: Path) -> None:
         server_run.run(study, str(tmp_path / "out"), Hall(places), list(SITES))
     found = monitor.SiteNumbers(kit_of(tmp_path / "kits" / "0"))()
     assert found["unseen_site_refusals", ("most.rounds",)] == 1
-
-
-def test_logs_are_json_lines_where_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    process.say("plain")
-    monkeypatch.setenv(process.JSON, "1")
-    process.say('north: "connected"')
-    plain, line = capsys.readouterr().out.splitlines()
-    assert plain == "plain" and json.loads(line)["text"] == 'north: "connected"'
-    record = logging.LogRecord("flwr", logging.WARNING, "f", 1, "site %s", ("a\nb",), None)
-    told = json.loads(process.JsonLines().format(record))
-    assert (told["level"], told["text"]) == ("WARNING", "site a\nb")
 
 
 def test_the_status_is_said_again_when_it_changes(

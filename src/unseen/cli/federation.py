@@ -1,13 +1,12 @@
 """`unseen federation`: startup kits, and the processes of a real federation."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from unseen.cli.console import group, names
-from unseen.federation.process import JSON, say
+from unseen.federation.process import say
 
 federation = group(
     "federation", "Real federations over Flower: kits for server and sites, and their processes."
@@ -78,21 +77,17 @@ def provision(
 
 
 @federation.command()
-def serve(
-    folder: Folder, insecure: bool = False, metrics: Port = None, log_json: bool = False
-) -> None:
+def serve(folder: Folder, insecure: bool = False, metrics: Port = None) -> None:
     """Run the server of a federation, in the foreground, until Ctrl-C or SIGTERM.
 
     Args:
         folder: A folder that provision wrote.
         insecure: Plaintext, and anybody may take part: for trials.
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
-        log_json: Log JSON lines.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import serve
 
-    _log(log_json)
     raise typer.Exit(serve(Kit.read(folder, "server", insecure), metrics))
 
 
@@ -104,7 +99,6 @@ def join(
     app: Path | None = None,
     insecure: bool = False,
     metrics: Port = None,
-    log_json: bool = False,
 ) -> None:
     """Take part as a site, in the foreground, until Ctrl-C or SIGTERM.
 
@@ -118,12 +112,10 @@ def join(
         app: Another Flower app than unseen's own, a folder.
         insecure: Plaintext, and anybody may take part: for trials.
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
-        log_json: Log JSON lines.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import join
 
-    _log(log_json)
     raise typer.Exit(join(Kit.read(folder, "site", insecure), data, app, allow or (), metrics))
 
 
@@ -292,9 +284,3 @@ def doctor(
     wrong = sum(f.state == "fault" for f in findings)
     say(f"{wrong} to put right" if wrong else "nothing is wrong")
     raise typer.Exit(1 if wrong else 0)
-
-
-def _log(json: bool) -> None:
-    """Ask this process, and all that it starts, for logs of JSON lines."""
-    if json:
-        os.environ[JSON] = "1"

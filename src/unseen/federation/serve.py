@@ -23,7 +23,6 @@ from unseen.federation.policy.site_policy import SitePolicy, template
 from unseen.federation.probe import LETTING_IN, ask, other_versions, unregistered
 from unseen.federation.process import (
     Child,
-    as_json,
     check_port,
     environment,
     free_port,
@@ -164,7 +163,7 @@ class _Watch:
         except (UnseenError, OSError, RuntimeError, httpx.HTTPError) as error:
             news += [f"{error}"]
         for text in news:
-            say(text if as_json() else f"{datetime.now(UTC):%H:%M:%S} {text}")
+            say(f"{datetime.now(UTC):%H:%M:%S} {text}")
 
 
 def _await(link: Control, child: Child) -> None:
