@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def test_the_numbers_are_those_of_the_ledgers(tmp_path: Path) -> None:
     out = tmp_path / "out"
     server_run.run(str(written(tmp_path, "fedavg", 2)), str(out), Hall(places), list(SITES))
     port = free_port()
-    with monitor.exposed(port, monitor.SiteNumbers(kit_of(tmp_path / "kits" / "15"))):
+    with monitor.exposed(port, partial(monitor.of_site, kit_of(tmp_path / "kits" / "15"))):
         lines = page(port)
     assert 'unseen_site_answers_total{kind="hello"} 1.0' in lines
     assert 'unseen_site_answers_total{kind="exchange"} 4.0' in lines
@@ -51,15 +52,14 @@ def test_the_numbers_are_those_of_the_ledgers(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         page(port)
     server = kit_of(tmp_path / "server", "server")
-    numbers = monitor.RunNumbers(server)
+    numbers = partial(monitor.of_run, server)
     assert numbers() == {}
     monitor.point_to(server, out)
     sent = [json.loads(x) for p in out.rglob("messages.jsonl") for x in p.read_text().splitlines()]
     up = sum(line.get("up", 0) for line in sent if line["site"] == "30")
-    for _ in range(2):  # the second look reads no line twice
-        found = numbers()
-        assert found["unseen_run_bytes", ("30", "up")] == up
-        assert found["unseen_run_round", ()] == 2 and found["unseen_run_finished", ()] == 1
+    found = numbers()
+    assert found["unseen_run_bytes", ("30", "up")] == up
+    assert found["unseen_run_round", ()] == 2 and found["unseen_run_finished", ()] == 1
     first, second = (monitor.exposed(port, numbers) for _ in range(2))
     with first, pytest.raises(UnseenError, match="cannot be had"), second:
         pass
@@ -70,7 +70,7 @@ def test_a_refusal_is_counted_by_its_rule(tmp_path: Path) -> None:
     with pytest.raises(UnseenError):
         study = str(written(tmp_path, "fedavg", 2))
         server_run.run(study, str(tmp_path / "out"), Hall(places), list(SITES))
-    found = monitor.SiteNumbers(kit_of(tmp_path / "kits" / "0"))()
+    found = monitor.of_site(kit_of(tmp_path / "kits" / "0"))
     assert found["unseen_site_refusals", ("most.rounds",)] == 1
 
 

@@ -18,13 +18,11 @@ from unseen.federation.flower import bundle
 from unseen.federation.kits.closed import closed
 from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
-from unseen.federation.standing import STANDING, progress, remarks, standing
+from unseen.federation.standing import SIGNATURE, STANDING, progress, remarks, standing
 
 if TYPE_CHECKING:
     from unseen.spec.study import StudySpec
 
-#: The coordinator's signature under the study, for the app.
-SIGNATURE = "signature.json"
 #: The study of a choice, which sites approve.
 CHOOSING = "choosing.toml"
 #: Seconds between looks at the file, and how many of them to one question to the server.

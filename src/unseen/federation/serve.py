@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
         "ssl-ca-certfile": kit.folder / "ca.crt", "enable-supernode-auth": None,
     }  # fmt: skip
     with (
-        _stopped(), monitor.exposed(metrics, monitor.RunNumbers(kit)), tidied(database),
+        _stopped(), monitor.exposed(metrics, partial(monitor.of_run, kit)), tidied(database),
         started(kit, "superlink", options, keys) as child, control(kit) as link,
     ):  # fmt: skip
         _await(link, child)
@@ -237,7 +237,7 @@ def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path, metrics: int
     ca, key = kit.folder / "ca.crt", kit.private_key
     keys = {"root-certificates": ca, "auth-supernode-private-key": key}
     start, once, own = time.monotonic(), cache(say), key_of(kit)
-    with _stopped(), monitor.exposed(metrics, monitor.SiteNumbers(kit)):
+    with _stopped(), monitor.exposed(metrics, partial(monitor.of_site, kit)):
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         if policy.approval == "wait":
             say(f"each study waits for your approval: unseen federation review {kit.folder}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from unseen.federation.control import control
 from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
 
-#: Written by the app: who is connected, which round and exchange, the last error.
-STANDING = "federation.json"
+#: Written by the app: who is connected, which round and exchange, the last error; what the sites
+#: told at the start; every message of a job. And the coordinator's signature under the study.
+STANDING, TERMS, MESSAGES = "federation.json", "terms.json", "messages.jsonl"
+SIGNATURE = "signature.json"
 #: Where the records of `train` and of `choose` lie in the folder that was named.
 INSIDE = ("training", "records")
 #: Seconds between looks of `status --watch`.
@@ -80,10 +83,21 @@ def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
 
 def standing(out: Path) -> Mapping[str, Any]:
     """Return what the app wrote last; empty before, or in the middle of a write."""
-    try:
-        return dict(json.loads((records_in(out, STANDING) / STANDING).read_bytes()))
-    except (OSError, ValueError):
-        return {}
+    return content_of(records_in(out, STANDING) / STANDING)
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """Return what a file says; nothing where it is missing, or in the middle of a write."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads(path.read_bytes()))
+    return {}
+
+
+def whole_lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the lines of a file, without those that were cut short when the server was killed."""
+    for text in path.read_text("utf-8").splitlines() if path.is_file() else ():
+        with suppress(ValueError):
+            yield json.loads(text)
 
 
 def records_in(out: Path, file: str) -> Path:

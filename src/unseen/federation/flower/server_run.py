@@ -22,7 +22,7 @@ from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
 from unseen.federation.flower.column_sums import column_sums
 from unseen.federation.flower.script import Agreement, Position, fields_of, tasks_by_plan
-from unseen.federation.flower.site_backend import MESSAGES, Sites, placed
+from unseen.federation.flower.site_backend import Sites, placed
 from unseen.federation.flower.site_messages import Link
 from unseen.federation.flower.site_plan import (
     named,
@@ -32,7 +32,8 @@ from unseen.federation.flower.site_plan import (
     stated,
 )
 from unseen.federation.flower.terms import PROTOCOL, Facts, Terms
-from unseen.federation.policy.proposals import SIGNATURE, federated, settings_of
+from unseen.federation.policy.proposals import federated, settings_of
+from unseen.federation.standing import MESSAGES, SIGNATURE, STANDING, TERMS
 from unseen.results import study_file
 from unseen.results.records import Job, to_line
 from unseen.results.study_results import Results
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 LOG = logging.getLogger("flwr")
-TERMS, STATUS, TABLE = "terms.json", "federation.json", "table.txt"
+TABLE = "table.txt"
 #: How long a run waits for the one before it to notice that its server is gone, in seconds.
 BEFORE = 60.0
 #: How long a run that goes on waits for all of its sites before the minimum is enough, in seconds.
@@ -204,7 +205,7 @@ def followed(out: Path, read: Callable[[], StudySpec]) -> Iterator[tuple[StudySp
         out: Folder of the records.
         read: Returns the study.
     """
-    status = Status(out / STATUS)
+    status = Status(out / STANDING)
     try:
         study = read()
         with waited(out):

@@ -27,12 +27,12 @@ from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
 from unseen.federation.flower.script import Position
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
+from unseen.federation.standing import MESSAGES
 from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channel, channelled, kinds, wire
 from unseen.results.records import read_lines, to_line
 from unseen.spec.study import StudySpec
 
-MESSAGES = "messages.jsonl"
 #: Why a site has no part in an exchange that is played again, as the others have it.
 AWAY = "did not answer when this exchange was first played"
 #: Of a job: questions about ciphertexts that are asked again as they were.
