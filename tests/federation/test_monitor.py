@@ -1,4 +1,4 @@
-"""Numbers at a local port, and a status that follows a run."""
+"""Numbers at a local port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.federation import monitor, standing
+from unseen.federation import monitor
 from unseen.federation.flower import server_run
 from unseen.federation.kits.kit import Kit
 
@@ -72,19 +72,3 @@ def test_a_refusal_is_counted_by_its_rule(tmp_path: Path) -> None:
         server_run.run(study, str(tmp_path / "out"), Hall(places), list(SITES))
     found = monitor.of_site(kit_of(tmp_path / "kits" / "0"))
     assert found["unseen_site_refusals", ("most.rounds",)] == 1
-
-
-def test_the_status_is_said_again_when_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    news = iter([{"name": "s", "round": 0}, {"name": "s", "round": 0}, {"name": "s", "round": 1},
-                 {"name": "s", "round": 1, "finished": True}])  # fmt: skip
-    monkeypatch.setattr(standing, "WATCH", 0.0)
-
-    def status(kit: Kit, out: Path, say: Any) -> None:
-        (out / standing.STANDING).write_text(json.dumps(next(news)))
-        say(standing.progress(standing.standing(out)))
-
-    monkeypatch.setattr(standing, "status", status)
-    standing.watch(kit_of(tmp_path, "server"), tmp_path)
-    assert capsys.readouterr().out.count("round ") == 2

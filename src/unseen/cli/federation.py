@@ -234,7 +234,6 @@ def status(
     out: Path | None = None,
     insecure: bool = False,
     stop: bool = False,
-    watch: bool = False,
 ) -> None:
     """Who is connected, which round is being played, and the last error.
 
@@ -243,7 +242,6 @@ def status(
         out: What --out of run, train or choose was.
         insecure: Plaintext, and anybody may take part: for trials.
         stop: Stop the run that has not ended.
-        watch: Say it again whenever it has changed, until Ctrl-C or the study's end.
     """
     from unseen.federation import standing
     from unseen.federation.kits.kit import Kit
@@ -252,11 +250,6 @@ def status(
     server = Kit.read(kit, "server", insecure)
     if stop:
         end(server)
-    elif watch:
-        try:
-            standing.watch(server, out)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
     else:
         standing.status(server, out)
 

@@ -281,15 +281,10 @@ def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Pat
         allow: Parts outside unseen; what was allowed before stays.
 
     Note:
-        A `site.toml` is written where there is none, with every rule at its default. Before 0.2
-        `join` wrote a file of that name of its own, which is replaced.
+        A `site.toml` is written where there is none, with every rule at its default.
     """
     file, rules = kit.folder / START, kit.folder / RULES
-    older = _settings(rules)
-    if "state" in older and "data" in older:
-        rules.unlink()
-        say(f"{rules} of an older release is replaced: it now holds this site's own rules")
-    before = _settings(file) or (older if not rules.is_file() else {})
+    before = _settings(file)
     path = Path(str(before.get("data", ""))) if data is None else data.expanduser().absolute()
     if not path.is_absolute() or not path.exists():
         raise UnseenError(f"--data {path} is neither a folder nor a file.")

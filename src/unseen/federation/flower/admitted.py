@@ -29,7 +29,6 @@ from unseen.federation.flower.site_question import EXCHANGE, SUMS, Question, mat
 from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.flower.trained_counts import trained_counts
 from unseen.federation.policy.proposals import SHORT, Proposal
-from unseen.federation.policy.study_rules import columns_of
 from unseen.local.train import reads_validation
 from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
@@ -162,18 +161,6 @@ class Admitted:
                 planned = noised.count(self.turn)
                 few = max(few, shares.least(kind.threshold, planned, few))
         return few
-
-    @property
-    def label(self) -> str:
-        """What the label of the site's data is called."""
-        columns = columns_of(self.study.dataset)
-        return next((name for name, use in columns if use == "label"), "classes")
-
-    @property
-    def columns(self) -> set[str]:
-        """The columns of a table; none of other data."""
-        schema = self.own.schema
-        return {*schema.columns, *self.own.levels, self.label} if schema is not None else set()
 
     @cached_property
     def counts(self) -> tuple[int, int | None, int]:
