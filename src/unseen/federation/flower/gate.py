@@ -25,7 +25,7 @@ from unseen.federation.policy import rare_values, site_ledger, spending, study_r
 from unseen.federation.policy.approvals import Approvals, Request, unapproved
 from unseen.federation.policy.proposals import SHORT
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.privacy import channelled, kinds, wire
+from unseen.privacy import channelled, wire
 from unseen.spec.study import StudySpec
 
 LOG = logging.getLogger("flwr")
@@ -172,11 +172,10 @@ def forms(
     asked: Admitted, content: Mapping[str, Value]
 ) -> tuple[dict[str, tuple[str, str]], dict[str, Any]]:
     """Return the slots and forms of an answer that is not plain, and what its noise protects."""
-    # Masked rows stay here until the weights are known: of them the head alone leaves.
-    sealed = "header" if isinstance(asked.channel, kinds.Masks) else "encrypted"
     apart: dict[str, tuple[str, str]] = {}
+    by_prefix = {ROW: "plain", terms.SEALED: asked.channel.form, terms.CARGO: "encrypted"}
     for name in content:
-        for prefix, form in ((ROW, "plain"), (terms.SEALED, sealed), (terms.CARGO, "encrypted")):
+        for prefix, form in by_prefix.items():
             if name.startswith(prefix):
                 apart[name] = (name.removeprefix(prefix), form)
     if isinstance(reply := content.get("answer"), bytes):
@@ -236,7 +235,7 @@ def _sites(asked: Admitted) -> Iterator[str]:
     count, least = len(asked.turn.roster), asked.site.policy.least.sites
     if asked.role == "source" and count < least:
         yield f"{count} sites train together, and {least} are the least"
-    if isinstance(asked.channel, kinds.Masks) and (strangers := asked.strangers):
+    if strangers := asked.strangers:
         yield f"this site has no key to mask its rows from {', '.join(strangers)}"
 
 

@@ -108,7 +108,7 @@ def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
     """
     own, key = said_of(asked), asked.position.key(asked.agreement.run)
     used = [line for line in lines if _is_of(line, asked.proposal.digest, key)]
-    here, masked = place_of(asked), isinstance(asked.channel, kinds.Masks)
+    here, masked = place_of(asked), asked.channel.masked
     sums = {line[STATISTICS] for line in used if STATISTICS in line}
     if STATISTICS in own and sums - {own[STATISTICS]}:
         raise Refused("other sums standardised this job's columns before.", RULE)
@@ -161,7 +161,7 @@ def _stored_answer(asked: Admitted, place: Place) -> dict[str, Value] | None:
 
 def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
     """Keep an answer for the same question again, and forget those of earlier rounds."""
-    if isinstance(asked.channel, kinds.Masks):
+    if asked.channel.masked:
         return
     place, folder = place_of(asked), asked.folder / ANSWERS
     for path in folder.glob("*"):

@@ -143,7 +143,7 @@ def write_sum_keys(
     from unseen.privacy import channel
 
     for name in channels:
-        server, own = channel.keys(channel.read(name), sites, shared)
+        server, own = channel.read(name).keys(sites, shared)
         for kit, files in {"server": server, **own}.items():
             if kit not in ("server", *sites) and not (kits / kit).is_dir():
                 continue  # a site whose kit is elsewhere

@@ -17,7 +17,7 @@ from unseen.federation.policy.rare_values import kept_names
 from unseen.federation.policy.site_policy import CHANNELS
 from unseen.federation.policy.study_rules import breaches, label_of, method_breaches
 from unseen.local.train import reads_validation
-from unseen.privacy import channel, kinds
+from unseen.privacy import channel
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.batch_sizes import check_batches
@@ -26,11 +26,6 @@ from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting
-
-#: Files of a kit that a channel needs at a site.
-KEYS: dict[type, tuple[str, ...]] = {
-    kinds.Masks: (kinds.PRIVATE, kinds.PUBLICS), kinds.CKKS: (kinds.SECRET,),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,9 +121,7 @@ def runtime_here(
 def _keys(site: Site, study: StudySpec) -> Iterator[Refusal]:
     if study.privacy.kind not in CHANNELS:
         return
-    kind = channel.read(study.privacy.channel, study.privacy.server)
-    needed = next((names for of, names in KEYS.items() if isinstance(kind, of)), ())
-    for name in needed:
+    for name in channel.read(study.privacy.channel, study.privacy.server).files:
         if not ((site.kit or Path()) / name).is_file():
             remedy = "the organiser makes the keys: unseen federation provision --renew KIND"
             why = f"privacy.channel = {study.privacy.channel!r} needs {name} in this kit"
