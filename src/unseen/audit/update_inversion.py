@@ -218,8 +218,8 @@ def in_channels(attack: Attack) -> Iterator[Guess]:
     few = attack.updates if len(attack.updates[0]) < LARGE else attack.updates[:FEW]
     for channel, label in (("masks", "masked"), ("ckks", "encrypted")):
         try:
-            seen = channels.read(channel).seen_by_server(few.float())
-            contents = [c for c in seen if isinstance(c, bytes)]
+            every = channels.read(channel).seen_by_server(few.float())
+            contents = [c for c in every if isinstance(c, bytes)]
         except (ImportError, UnseenError) as error:
             yield Guess(channel, None, "", {"left_out": str(error)})
             continue

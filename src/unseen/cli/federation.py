@@ -77,18 +77,17 @@ def provision(
 
 
 @federation.command()
-def serve(folder: Folder, insecure: bool = False, metrics: Port = None) -> None:
+def serve(folder: Folder, metrics: Port = None) -> None:
     """Run the server of a federation, in the foreground, until Ctrl-C or SIGTERM.
 
     Args:
         folder: A folder that provision wrote.
-        insecure: Plaintext, and anybody may take part: for trials.
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import serve
 
-    raise typer.Exit(serve(Kit.read(folder, "server", insecure), metrics))
+    raise typer.Exit(serve(Kit.read(folder, "server"), metrics))
 
 
 @federation.command()
@@ -97,7 +96,6 @@ def join(
     data: Path | None = None,
     allow: list[str] | None = None,
     app: Path | None = None,
-    insecure: bool = False,
     metrics: Port = None,
 ) -> None:
     """Take part as a site, in the foreground, until Ctrl-C or SIGTERM.
@@ -110,13 +108,12 @@ def join(
         data: This site's data: a folder, or a csv file; those of the last start, if left out.
         allow: module:function of yours that a study may name here.
         app: Another Flower app than unseen's own, a folder.
-        insecure: Plaintext, and anybody may take part: for trials.
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import join
 
-    raise typer.Exit(join(Kit.read(folder, "site", insecure), data, app, allow or (), metrics))
+    raise typer.Exit(join(Kit.read(folder, "site"), data, app, allow or (), metrics))
 
 
 @federation.command()
@@ -126,7 +123,6 @@ def run(
     out: Path | None = None,
     app: Path | None = None,
     sign: Path | None = None,
-    insecure: bool = False,
 ) -> None:
     """Run a study over the connected sites, on the server's machine, and print its table.
 
@@ -137,14 +133,13 @@ def run(
         app: Another Flower app than unseen's own, a folder.
         sign: Kit of the coordinator that signs the study; by default STUDY.toml.sig is taken, else
             the kit `coordinator` next to the server's signs it.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import run
 
     folder = out or Path("results") / study.stem
     try:
-        run(Kit.read(kit, "server", insecure), study, folder, app, sign)
+        run(Kit.read(kit, "server"), study, folder, app, sign)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -156,7 +151,6 @@ def train(
     out: Path | None = None,
     method: str | None = None,
     sign: Path | None = None,
-    insecure: bool = False,
 ) -> None:
     """Train one model over the connected sites: the directory of `unseen train`, at every site.
 
@@ -170,14 +164,13 @@ def train(
         out: The model's directory (default: models/NAME).
         method: Such as "fedprox(mu=0.1)+ga".
         sign: Kit of the coordinator that signs the study; see run.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import train
 
     folder = out or Path("models") / study.stem
     try:
-        train(Kit.read(kit, "server", insecure), study, folder, method, sign)
+        train(Kit.read(kit, "server"), study, folder, method, sign)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -193,7 +186,6 @@ def choose(
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     nested: bool = False,
     sign: Path | None = None,
-    insecure: bool = False,
 ) -> None:
     """Say which recipe works at the next site, by the connected sites, as `unseen choose` does.
 
@@ -212,7 +204,6 @@ def choose(
         seeds: How many.
         nested: Leave every two groups out, too, to say without their rows what the choice is worth.
         sign: Kit of the coordinator that signs the study; see run.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.cli.choosing import factor
     from unseen.federation.kits.kit import Kit
@@ -221,7 +212,7 @@ def choose(
 
     options = {"groups": groups, "rates": [factor(r) for r in names(rates)], "nested": nested}
     folder = out or Path("choices") / study.stem
-    server = Kit.read(kit, "server", insecure)
+    server = Kit.read(kit, "server")
     try:
         choose(server, study, folder, split_list(recipes or ""), options, seeds, sign)
     except KeyboardInterrupt:
@@ -232,7 +223,6 @@ def choose(
 def status(
     kit: Path = Path("kits/server"),
     out: Path | None = None,
-    insecure: bool = False,
     stop: bool = False,
 ) -> None:
     """Who is connected, which round is being played, and the last error.
@@ -240,14 +230,13 @@ def status(
     Args:
         kit: The server's kit.
         out: What --out of run, train or choose was.
-        insecure: Plaintext, and anybody may take part: for trials.
         stop: Stop the run that has not ended.
     """
     from unseen.federation import standing
     from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import stop as end
 
-    server = Kit.read(kit, "server", insecure)
+    server = Kit.read(kit, "server")
     if stop:
         end(server)
     else:
@@ -255,9 +244,7 @@ def status(
 
 
 @federation.command()
-def doctor(
-    folder: Folder, study: Path | None = None, data: Path | None = None, insecure: bool = False
-) -> None:
+def doctor(folder: Folder, study: Path | None = None, data: Path | None = None) -> None:
     """Check a kit: clock, names, port, certificates, keys, versions, message size, data.
 
     Ends with code 1 if something is wrong. What needs the server is skipped where it is silent.
@@ -266,12 +253,11 @@ def doctor(
         folder: A folder that provision wrote.
         study: Compare the site's data with it.
         data: The site's data, before the first join.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.doctor import examine
     from unseen.federation.kits.kit import Kit
 
-    findings: Any = examine(Kit.read(folder, insecure=insecure), study, data)
+    findings: Any = examine(Kit.read(folder), study, data)
     for finding in findings:
         say(finding.line())
     wrong = sum(f.state == "fault" for f in findings)

@@ -31,9 +31,6 @@ from unseen.federation.process import (
 )
 from unseen.spec.named import toml
 
-INSECURE = (
-    "WARNING: --insecure: no encryption, and any machine may take part. Not for data of people."
-)
 #: Seconds within which the server must answer, and between looks at the folder of keys.
 STARTUP, LOOK = 180.0, 5.0
 #: Held while a site takes part.
@@ -53,27 +50,23 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
     _begin(kit)
     close(kit.folder)
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
-    sites = {} if kit.insecure else certificates.registered(kit.folder)
+    sites = certificates.registered(kit.folder)
     kit.state.mkdir(mode=0o700, exist_ok=True)
     database = kit.state / "superlink.db"
     options = {
         "host": kit.listen, "port": kit.port, "database": database,
         "disable-runtime-dependency-installation": None,
-    }  # fmt: skip
-    keys = {
         "ssl-certfile": kit.folder / "server.crt", "ssl-keyfile": kit.folder / "server.key",
         "ssl-ca-certfile": kit.folder / "ca.crt", "enable-supernode-auth": None,
     }  # fmt: skip
     with (
         _stopped(), monitor.exposed(metrics, partial(monitor.of_run, kit)), tidied(database),
-        started(kit, "superlink", options, keys) as child, control(kit) as link,
+        started(kit, "superlink", options) as child, control(kit) as link,
     ):  # fmt: skip
         _await(link, child)
-        if not kit.insecure:
-            link.agree(sites)
-        how = "plaintext" if kit.insecure else "TLS"
-        names = ", ".join(sites) or "any"
-        say(f"serving {kit.federation} on {kit.at(kit.listen)}, {how}; sites: {names}")
+        link.agree(sites)
+        names = ", ".join(sites) or "none yet"
+        say(f"serving {kit.federation} on {kit.at(kit.listen)}, TLS; sites: {names}")
         child.wait(_Watch(kit, link))
         raise child.ended("the server ended")
     return 0
@@ -82,8 +75,6 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
 def _begin(kit: Kit) -> None:
     needs_flower()
     kit.check()
-    if kit.insecure:
-        say(INSECURE)
 
 
 @contextmanager
@@ -121,20 +112,17 @@ def _stopped() -> Iterator[None]:
         say("stopped.")
 
 
-def started(
-    kit: Kit, process: str, options: Mapping[str, object], keys: Mapping[str, object], **env: str
-) -> Child:
+def started(kit: Kit, process: str, options: Mapping[str, object], **env: str) -> Child:
     """Start one of Flower's processes for a kit.
 
     Args:
         kit: The kit.
         process: The module of ours that starts it.
         options: Its options; None for one without a value.
-        keys: Those by which it trusts and is known, left out where the kit is insecure.
         env: More of its environment.
     """
     command = [sys.executable, "-m", f"unseen.federation.{process}"]
-    for option, value in {**options, **({"insecure": None} if kit.insecure else keys)}.items():
+    for option, value in options.items():
         command += [f"--{option}"] if value is None else [f"--{option}", str(value)]
     return Child(command, environment(kit.folder / "flower", **env), kit.log)
 
@@ -155,8 +143,7 @@ class _Watch:
         self.next = time.monotonic() + LOOK
         news = []
         try:
-            if not self.kit.insecure:
-                news += self.link.agree(certificates.registered(self.kit.folder))
+            news += self.link.agree(certificates.registered(self.kit.folder))
             before, self.online = self.online, self.link.online()
             news += [f"{name}: connected" for name in sorted(self.online - before)]
             news += [f"{name}: gone" for name in sorted(before - self.online)]
@@ -233,16 +220,17 @@ def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path, metrics: int
     """
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'
-    options = {"superlink": kit.address, "port": free_port(), "node-config": names}
-    ca, key = kit.folder / "ca.crt", kit.private_key
-    keys = {"root-certificates": ca, "auth-supernode-private-key": key}
+    options = {
+        "superlink": kit.address, "port": free_port(), "node-config": names,
+        "root-certificates": kit.folder / "ca.crt", "auth-supernode-private-key": kit.private_key,
+    }  # fmt: skip
     start, once, own = time.monotonic(), cache(say), key_of(kit)
     with _stopped(), monitor.exposed(metrics, partial(monitor.of_site, kit)):
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         if policy.approval == "wait":
             say(f"each study waits for your approval: unseen federation review {kit.folder}")
         while True:
-            with started(kit, "supernode", options, keys, UNSEEN_APP=str(folder)) as child:
+            with started(kit, "supernode", options, UNSEEN_APP=str(folder)) as child:
                 child.wait()
                 if STILL not in child.output() or time.monotonic() - start > MISSED:
                     check_let_in(kit, own)
@@ -295,7 +283,7 @@ def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Pat
         certificates.write(rules, template().encode(), private=True)
     settings = {
         "name": kit.name, "role": kit.role, "federation": kit.federation, "data": str(path),
-        "insecure": kit.insecure, "allow": sorted({*before.get("allow", ()), *allow}),
+        "allow": sorted({*before.get("allow", ()), *allow}),
     }  # fmt: skip
     certificates.write(file, toml(settings).encode(), private=True)
     return path

@@ -68,11 +68,8 @@ async def _bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
     """Answer a site's request, of whose body nothing beyond its bound is ever kept."""
     request, answered = Request(scope), False
     beyond: _Beyond | None = None
-    registered = await run_in_threadpool(_registered, request)
-    most, size = (
-        LARGEST if registered or (registered is None and _insecure(request)) else STRANGERS,
-        0,
-    )
+    most = LARGEST if await run_in_threadpool(_registered, request) else STRANGERS
+    size = 0
 
     def refused(status: int, why: str) -> _Beyond:
         nonlocal beyond
@@ -113,11 +110,6 @@ async def _bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
         await answer(scope, receive, send)
 
 
-def _insecure(request: Request) -> bool:
-    """Whether this server asks nobody for a key."""
-    return request.url.scheme == "http"
-
-
 async def _probed(request: Request, near: bool) -> dict[str, Any]:
     """Time, for whom the caller's key is registered, how many bytes arrived, and the versions.
 
@@ -134,16 +126,14 @@ async def _probed(request: Request, near: bool) -> dict[str, Any]:
                     break
     content = {"time": time.time(), "registered": registered, "name": name, "bytes": size}
     up = time.monotonic() - BEGUN
-    if registered or near or _insecure(request):
+    if registered or near:
         return {**versions(), **content, "up": up}
     return {**content, "up": min(up, LETTING_IN)}
 
 
-def _registered(request: Request) -> bool | None:
-    """Whether the request is signed with a registered key; None if it is not signed."""
+def _registered(request: Request) -> bool:
+    """Whether the request is signed with a registered key."""
     headers = request.headers
-    if KEY not in headers:
-        return None
     try:
         key, signature = (b64decode(headers[name], validate=True) for name in (KEY, SIGNATURE))
         if not verify_signature(bytes_to_public_key(key), headers[STAMP].encode(), signature):

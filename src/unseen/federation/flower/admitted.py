@@ -74,8 +74,8 @@ class Admitted:
 
     @property
     def agreement(self) -> Agreement:
-        assert self.question.agreement is not None
-        return self.question.agreement
+        assert self.question.head.agreement is not None
+        return self.question.head.agreement
 
     @property
     def proposal(self) -> Proposal:

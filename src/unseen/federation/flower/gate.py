@@ -79,7 +79,7 @@ def admit(question: Question, site: Site, request: Request) -> Admitted:
     asked = Admitted(site, question)
     if asked.study is not asked.agreed:
         _check_rules(site, asked.study)
-    if question.agreement is not None:
+    if question.position is not None:
         _begin(asked, Approvals(site.account), request)
         once.check_new(asked, SiteLedger(site.account).lines())
     for rule, check in RULES[asked.kind].items():
