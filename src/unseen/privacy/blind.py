@@ -273,8 +273,6 @@ class Site(ckks.Site):
             raise BadReply(f"{what} are not those of an exchange of this method.")
         if label["round"] not in range(turn.round + 1):
             raise BadReply(f"{what} are of round {label['round']}, and this is {turn.round}.")
-        if self.pending.get("label") != label:  # this site was not asked for the weights
-            self.pending = {"label": label, "asked": []}
         vectors = {}
         for slot, (header, parts) in messages.items():
             after = {"kind": "apply", "slot": slot, "base": state.after}
