@@ -226,8 +226,8 @@ def test_renewing_a_site_shuts_out_its_old_key(tmp_path: Path) -> None:
 
 
 def test_a_renewed_certificate_never_outlives_the_authority(tmp_path: Path) -> None:
-    out = provisioned(tmp_path / "kits", NOW, ca_days=30)
-    rotation.renew(out, "server", 3000, NOW)
+    out = provisioned(tmp_path / "kits", NOW, ca_days=30, days=3000)
+    rotation.renew(out, "server", NOW)
     server = Kit.read(out / "server")
     ends = server.certificate("server.crt").not_valid_after_utc
     assert ends == server.certificate("ca.crt").not_valid_after_utc

@@ -23,7 +23,6 @@ def provision(
     role: str = "train",
     renew: str | None = None,
     revoke: str | None = None,
-    days: Annotated[int | None, typer.Option(min=1)] = None,
     ckks: bool = False,
     masks: bool = False,
 ) -> None:
@@ -39,7 +38,6 @@ def provision(
         role: Of the site to add: train or evaluate.
         renew: New keys for: server, a site, a person, ckks or masks.
         revoke: No site believes these keys any more: server, a site, or a person.
-        days: Validity of the renewed one.
         ckks: Keys for encrypted sums.
         masks: Keys for masked sums.
     """
@@ -60,7 +58,7 @@ def provision(
         return
     if renew is not None or revoke is not None:
         if renew is not None:
-            paths = rotation.renew(out, renew, days)
+            paths = rotation.renew(out, renew)
             say(f"new keys of {renew}; carry over:")
         else:
             paths = rotation.revoke(out, str(revoke))
