@@ -22,7 +22,7 @@ from unseen.core.exchange import Exchange, Method, Reply, Slot
 from unseen.core.turn import Turn, keyed
 from unseen.metrics.evaluation import plain
 from unseen.models import build
-from unseen.privacy import ckks, kinds, seal
+from unseen.privacy import channel, ckks, kinds, seal
 from unseen.privacy.ckks import arithmetic
 
 #: Without it nothing here runs.
@@ -71,11 +71,11 @@ class Federation:
         secret, public = ckks.make_keys()
         self.matrix = rows
         self.exchange = Exchange("train", None, {"model": Slot(RULE, apply=Add())})  # type: ignore[arg-type]
-        method, kind = Method("ppdg", (self.exchange,), (), plain), kinds.CKKS(gram)
+        method, kind = Method("ppdg", (self.exchange,), (), plain), channel.CKKS(gram)
         self.names = [f"site-{k}" for k in range(len(rows))]
-        self.server = Server(method, {kinds.PUBLIC: public}, kind)
+        self.server = Server({kinds.PUBLIC: public}, kind.width)
         files = {kinds.SECRET: secret}
-        self.sites = {n: ckks.Site(method, n, files, kind) for n in self.names}
+        self.sites = {n: ckks.Site(method, n, files, kind.width) for n in self.names}
         self.server.sites = self.sites
         self.up = self.asked = 0
         self.seconds: dict[str, float] = {}
@@ -83,12 +83,12 @@ class Federation:
     def round(self) -> torch.Tensor:
         """One exchange after training."""
         turn, self.seconds = Turn(0, 0, 1, "train"), {}
-        hello = self.server.hello(self.exchange, turn)
+        self.server.begin(self.exchange, turn)
         sealed = []
         for name, row in zip(self.names, self.matrix, strict=True):
             begun = time.process_time()
             own = replace(turn, client=name)
-            messages = self.sites[name].seal(self.exchange, Reply({"model": row}), {}, own, hello)
+            messages = self.sites[name].seal(self.exchange, Reply({"model": row}), {}, own)
             self.seconds["encrypt"] = self.seconds.get("encrypt", 0) + time.process_time() - begun
             self.up = len(messages["model"])
             sealed.append(self.server.opened(name, messages)["model"])

@@ -180,8 +180,9 @@ def federation(folder: Path) -> Iterator[Callable[[Path, str], None]]:
         for site in SITES:
             kit = folder / "kits" / site
             kit.mkdir(parents=True)
-            (kit / "join.toml").write_text(f'name = "{site}"\ndata = "{folder}"\ninsecure = true\n')
-            (kit / "site.toml").write_text('approval = "auto"\n[least]\nexamples = 1\n')
+            (kit / "join.toml").write_text(f'name = "{site}"\ndata = "{folder}"\n')
+            rules = 'approval = "auto"\nsigned = false\n[least]\nexamples = 1\n'
+            (kit / "site.toml").write_text(rules)
             begin("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{number}", "--port",
                   str(port()), "--node-config", f'site="{site}" kit="{kit}"')  # fmt: skip
         yield start

@@ -180,8 +180,6 @@ class Drill:
         with self.copied() as kit, self.other(datetime.now(UTC)) as other:
             shutil.copy(other / "server" / "ca.crt", kit / "ca.crt")
             self.refused("another authority's certificate", kit)
-        with self.copied() as kit:
-            self.refused("plaintext", kit, "--insecure")
         with self.other(datetime.now(UTC) - timedelta(days=500)) as other, shown(other):
             self.refused("a server whose certificate has expired", other / self.victim)
             part = Part(other, self.work / "expired.log", "serve", other / "server")

@@ -41,9 +41,6 @@ batch_size = 16
 """
 STUDIES = {
     "heart": STUDY.format(methods='["fedavg"]', rounds=3, optimiser="sgd(lr=0.05)"),
-    "fishr": STUDY.format(
-        methods='["fedilc-inter", "fedilc-intra-geo"]', rounds=1, optimiser="adam(lr=3e-4)"
-    ),
     "drill": STUDY.format(methods='["fedavg"]', rounds=15, optimiser="sgd(lr=0.05)")
     + "\n[federation]\ndeadline = 90\nminimum = 2\npatience = 900\n",
 }
@@ -87,13 +84,8 @@ def main(data: Path, work: Path) -> None:
         parts += [review, run, status, left, verified]
         checked = ("kits/cleveland", "--study", "heart.toml")
         doctor = walk.do("federation", "doctor", *checked)
-        walk.do("federation", "run", "fishr.toml", *server, "records/fishr")
     finally:
         walk.stop()
-    for path in sorted((work / "records/fishr/records").glob("*/*/seed-0")):
-        figure = work / f"exchanges-{path.parts[-3]}.mmd"
-        walk.do("federation", "sequence", str(path), "--out", str(figure))
-        fill(figure.stem, figure.read_text(encoding="utf-8").rstrip(), "mermaid")
     fill("walk", "\n\n".join(parts))
     fill("doctor", doctor)
     drilled(work, data)
@@ -113,9 +105,9 @@ def drilled(work: Path, data: Path) -> None:
         fill("drill", "\n".join([f"$ {typed}", *lines]))
 
 
-def fill(name: str, text: str, language: str = "text") -> None:
+def fill(name: str, text: str) -> None:
     """Put a text between the marks `<!-- name -->` and `<!-- /name -->` of the page."""
-    fenced = f"```{language}\n{text}\n```\n\n" if text else ""
+    fenced = f"```text\n{text}\n```\n\n" if text else ""
     block = f"<!-- {name} -->\n\n{fenced}<!-- /{name} -->"
     pattern = rf"<!-- {name} -->.*?<!-- /{name} -->"
     page, count = re.subn(pattern, lambda _: block, PAGE.read_text("utf-8"), flags=re.DOTALL)

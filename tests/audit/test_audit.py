@@ -113,7 +113,7 @@ def test_ciphertext_gives_no_more_than_a_random_image(digits):
     channel = pytest.importorskip("unseen.privacy.channel")
     model, clients, truth, prior = digits
     rows = inversion.replies(PLAIN, model, clients)
-    held = channel.seen_by_server("ckks", rows)
+    held = channel.read("ckks").seen_by_server(rows)
     assert all(isinstance(content, bytes) for content in held)
     guess = torch.cat([inversion.from_bytes(content, model, prior) for content in held])
     random = torch.stack(

@@ -138,7 +138,8 @@ def test_the_standing_in_words(
         yield
 
     monkeypatch.setattr(standing, "control", silent)
-    standing.status(None, tmp_path, said.append)  # type: ignore[arg-type]
+    monkeypatch.setattr(standing, "say", said.append)
+    standing.status(None, tmp_path)  # type: ignore[arg-type]
     assert said == ["no server answers", f"{tmp_path / standing.STANDING}: not written yet"]
     job = {"method": "fedavg", "task": "va", "seed": 0, "round": 1, "rounds": 3}
     more = {"name": "heart", "exchange": "train", "connected": ["north"], "error": ""}
@@ -146,7 +147,7 @@ def test_the_standing_in_words(
         json.dumps({**job, **more, "waiting": "for south", "finished": False})
     )
     said.clear()
-    standing.status(None, tmp_path, said.append)  # type: ignore[arg-type]
+    standing.status(None, tmp_path)  # type: ignore[arg-type]
     assert said[1:] == [
         "study heart: not finished",
         "fedavg on va, seed 0; round 2 of 3; train",

@@ -26,7 +26,7 @@ from unseen.federation.policy.approvals import Approvals, Request
 from unseen.federation.policy.proposals import Proposal
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.study_review import review
-from unseen.federation.process import log_as_asked
+from unseen.federation.process import log_in_lines
 from unseen.federation.serve import settle
 from unseen.spec.study import StudySpec
 
@@ -105,7 +105,7 @@ def test_lists_and_ledger_show_it_on_one_line(tmp_path: Path) -> None:
 def test_logs_show_it_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("flwr")
     for _ in range(2):  # once is enough
-        log_as_asked()
+        log_in_lines()
     log.addHandler(caplog.handler)
     try:
         log.warning("%s cannot take part: %s, %d", FORGED, UnseenError(FORGED), 3)

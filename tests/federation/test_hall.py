@@ -508,7 +508,7 @@ def test_a_channel_over_messages_is_the_channel_in_one_process(
     file.write_text(file.read_text() + f'[privacy]\nchannel = "{kind}"\n')
     Study.read(file, {"privacy.channel": "clear"}).run(tmp_path / "one", data_dir=tmp_path)
     numbers = kits(tmp_path, SITES, tmp_path)
-    shared, own = channel.keys(channel.read(kind, "clear"), list(SITES))
+    shared, own = channel.read(kind, "clear").keys(list(SITES), {})
     for kit in numbers.values():
         for path, content in own[kit.name].items():
             (kit / path).write_bytes(content)

@@ -152,20 +152,12 @@ def test_a_name_that_the_certificate_lacks_is_refused(tmp_path: Path) -> None:
     assert answer.trouble == "hostname" and "other names" in answer.text
 
 
-def plain(kit: Kit) -> Kit:
-    return Kit.read(kit.folder, insecure=True)
-
-
-def test_plaintext_against_tls_and_tls_against_plaintext(tmp_path: Path) -> None:
+def test_a_server_that_speaks_plaintext_is_refused(tmp_path: Path) -> None:
     out = provisioned(tmp_path / "kits")
     north = site(out)
     with answering(out / "server", north.port, plain=True):
         answer = probe.ask(north)
         assert answer.trouble == "plaintext" and "plaintext" in answer.text
-        assert probe.ask(plain(north)).trouble == ""
-    with answering(out / "server", north.port):
-        answer = probe.ask(plain(north))
-    assert answer.trouble == "secure" and answer.remedy == "Leave out --insecure."
 
 
 def test_what_is_no_federation(tmp_path: Path) -> None:
@@ -234,8 +226,8 @@ def test_renewing_a_site_shuts_out_its_old_key(tmp_path: Path) -> None:
 
 
 def test_a_renewed_certificate_never_outlives_the_authority(tmp_path: Path) -> None:
-    out = provisioned(tmp_path / "kits", NOW, ca_days=30)
-    rotation.renew(out, "server", 3000, NOW)
+    out = provisioned(tmp_path / "kits", NOW, ca_days=30, days=3000)
+    rotation.renew(out, "server", NOW)
     server = Kit.read(out / "server")
     ends = server.certificate("server.crt").not_valid_after_utc
     assert ends == server.certificate("ca.crt").not_valid_after_utc

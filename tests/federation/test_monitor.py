@@ -1,10 +1,10 @@
-"""Numbers at a local port, logs as JSON lines, and a status that follows a run."""
+"""Numbers at a local port."""
 
 from __future__ import annotations
 
 import json
-import logging
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.federation import monitor, process, standing
+from unseen.federation import monitor
 from unseen.federation.flower import server_run
 from unseen.federation.kits.kit import Kit
 
@@ -43,7 +43,7 @@ def test_the_numbers_are_those_of_the_ledgers(tmp_path: Path) -> None:
     out = tmp_path / "out"
     server_run.run(str(written(tmp_path, "fedavg", 2)), str(out), Hall(places), list(SITES))
     port = free_port()
-    with monitor.exposed(port, monitor.SiteNumbers(kit_of(tmp_path / "kits" / "15"))):
+    with monitor.exposed(port, partial(monitor.of_site, kit_of(tmp_path / "kits" / "15"))):
         lines = page(port)
     assert 'unseen_site_answers_total{kind="hello"} 1.0' in lines
     assert 'unseen_site_answers_total{kind="exchange"} 4.0' in lines
@@ -52,15 +52,14 @@ def test_the_numbers_are_those_of_the_ledgers(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         page(port)
     server = kit_of(tmp_path / "server", "server")
-    numbers = monitor.RunNumbers(server)
+    numbers = partial(monitor.of_run, server)
     assert numbers() == {}
     monitor.point_to(server, out)
     sent = [json.loads(x) for p in out.rglob("messages.jsonl") for x in p.read_text().splitlines()]
     up = sum(line.get("up", 0) for line in sent if line["site"] == "30")
-    for _ in range(2):  # the second look reads no line twice
-        found = numbers()
-        assert found["unseen_run_bytes", ("30", "up")] == up
-        assert found["unseen_run_round", ()] == 2 and found["unseen_run_finished", ()] == 1
+    found = numbers()
+    assert found["unseen_run_bytes", ("30", "up")] == up
+    assert found["unseen_run_round", ()] == 2 and found["unseen_run_finished", ()] == 1
     first, second = (monitor.exposed(port, numbers) for _ in range(2))
     with first, pytest.raises(UnseenError, match="cannot be had"), second:
         pass
@@ -71,34 +70,5 @@ def test_a_refusal_is_counted_by_its_rule(tmp_path: Path) -> None:
     with pytest.raises(UnseenError):
         study = str(written(tmp_path, "fedavg", 2))
         server_run.run(study, str(tmp_path / "out"), Hall(places), list(SITES))
-    found = monitor.SiteNumbers(kit_of(tmp_path / "kits" / "0"))()
+    found = monitor.of_site(kit_of(tmp_path / "kits" / "0"))
     assert found["unseen_site_refusals", ("most.rounds",)] == 1
-
-
-def test_logs_are_json_lines_where_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    process.say("plain")
-    monkeypatch.setenv(process.JSON, "1")
-    process.say('north: "connected"')
-    plain, line = capsys.readouterr().out.splitlines()
-    assert plain == "plain" and json.loads(line)["text"] == 'north: "connected"'
-    record = logging.LogRecord("flwr", logging.WARNING, "f", 1, "site %s", ("a\nb",), None)
-    told = json.loads(process.JsonLines().format(record))
-    assert (told["level"], told["text"]) == ("WARNING", "site a\nb")
-
-
-def test_the_status_is_said_again_when_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    news = iter([{"name": "s", "round": 0}, {"name": "s", "round": 0}, {"name": "s", "round": 1},
-                 {"name": "s", "round": 1, "finished": True}])  # fmt: skip
-    monkeypatch.setattr(standing, "WATCH", 0.0)
-
-    def status(kit: Kit, out: Path, say: Any) -> None:
-        (out / standing.STANDING).write_text(json.dumps(next(news)))
-        say(standing.progress(standing.standing(out)))
-
-    monkeypatch.setattr(standing, "status", status)
-    standing.watch(kit_of(tmp_path, "server"), tmp_path)
-    assert capsys.readouterr().out.count("round ") == 2

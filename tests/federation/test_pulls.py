@@ -13,6 +13,9 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from unseen.federation.flower import pulls
 
+#: How many bytes an answer may have, and who it is asked of.
+NODE = 1, (0, "")
+
 
 class Slow:
     """A Grid whose answers come once it is told so, each once, as Flower hands them out."""
@@ -36,8 +39,8 @@ def test_an_answer_is_not_lost_to_who_asked_something_else(
     monkeypatch.setattr(pulls, "WAIT", 0.2)
     grid: Any = Slow()
     line = pulls.Pulls(grid)
-    assert not list(line.arrived({"train": 1}))
+    assert not list(line.arrived({"train": NODE}))
     grid.there.set()
     time.sleep(0.1)  # it comes while somebody looks for another one
-    assert [id for id, *_ in line.arrived({"hello": 1})] == ["hello"]
-    assert [id for id, *_ in line.arrived({"train": 1})] == ["train"]
+    assert [got.id for got in line.arrived({"hello": NODE})] == ["hello"]
+    assert [got.id for got in line.arrived({"train": NODE})] == ["train"]

@@ -87,7 +87,7 @@ def test_hosts_are_hosts(host: str) -> None:
     assert federation(servers=(host,)).servers == (host,)
 
 
-def probed(peer: str, scheme: str = "https") -> dict[str, Any]:
+def probed(peer: str) -> dict[str, Any]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -98,7 +98,7 @@ def probed(peer: str, scheme: str = "https") -> dict[str, Any]:
 
     scope: Any = {
         "type": "http", "path": PROBE, "client": (peer, 5000), "server": ("192.0.2.1", 9443),
-        "headers": [], "scheme": scheme, "method": "POST", "query_string": b"",
+        "headers": [], "scheme": "https", "method": "POST", "query_string": b"",
     }  # fmt: skip
     asyncio.run(superlink.Guard(None)(scope, receive, send))  # type: ignore[arg-type]
     return dict(json.loads(sent[1]["body"]))
@@ -109,7 +109,7 @@ def test_strangers_are_told_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = probed("192.0.2.9")
     assert {*stranger} == {"time", "registered", "name", "bytes", "up"} and stranger["up"] == 20
     assert other_versions(Answer(content=stranger)) is None
-    for answer in (probed("127.0.0.1"), probed("192.0.2.1"), probed("192.0.2.9", "http")):
+    for answer in (probed("127.0.0.1"), probed("192.0.2.1")):
         assert {"unseen", "flower"} <= {*answer} and answer["up"] > 1e5
 
 

@@ -184,8 +184,6 @@ def test_join_names_why_it_is_refused(
     change(north, provisioned(tmp_path / "other"))
     with pytest.raises(UnseenError, match=f"refused. {named}"):
         join(Kit.read(north), tmp_path, tmp_path)
-    with pytest.raises(UnseenError, match="speaks TLS"):
-        join(Kit.read(north, insecure=True), tmp_path, tmp_path)
 
 
 def test_a_second_server_finds_the_port_taken(kits: Path, server: Started, tmp_path: Path) -> None:
@@ -228,23 +226,6 @@ def test_no_log_holds_a_private_key(kits: Path, server: Started) -> None:
     assert secrets and not [line for line in secrets if line in text]
     database = (kits / "server" / "state" / "superlink.db").read_bytes()
     assert b"PRIVATE KEY" not in database
-
-
-@pytest.mark.slow
-def test_plaintext_has_to_be_spelled_out_on_both_sides(tmp_path: Path) -> None:
-    from unseen.federation.serve import join
-
-    out = provisioned(tmp_path / "kits")
-    with started(tmp_path / "serve.log", "serve", out / "server", "--insecure") as server:
-        assert "WARNING: --insecure" in server.until("plaintext; sites: any")
-        with pytest.raises(UnseenError, match="refused.*speaks plaintext"):
-            join(site(out), tmp_path, tmp_path)
-        app = rollcall_app.write(tmp_path / "app")
-        words = ("join", out / "north", "--data", tmp_path, "--app", app, "--insecure")
-        with started(tmp_path / "north.log", *words) as north:
-            north.until("takes part in trial")
-            server.until(": connected")
-    assert gone(out), f"left behind: {of(out)}"
 
 
 def test_no_server_is_named(tmp_path: Path) -> None:

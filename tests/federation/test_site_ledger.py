@@ -292,7 +292,7 @@ def test_nothing_leaves_that_the_ledger_does_not_know(
 
 def test_a_study_runs_only_as_a_coordinator_signed_it(tmp_path: Path) -> None:
     out = provisioned(
-        tmp_path / "kits", sites=dict(SITES), people={"anna": "coordinator", "ben": "observer"}
+        tmp_path / "kits", sites=dict(SITES), people={"anna": "coordinator", "ben": "coordinator"}
     )
     file = written(tmp_path, "fedavg", 1)
     numbers = {}
@@ -311,9 +311,11 @@ def test_a_study_runs_only_as_a_coordinator_signed_it(tmp_path: Path) -> None:
 
     digest = proposal(file).digest
     right = signatures.sign_study(out / "anna", digest)
-    with pytest.raises(UnseenError, match="of an observer, and this takes a coordinator"):
+    certificate = {**_without(signing.read(out / "ben" / "person.json")), "role": "auditor"}
+    ben = signing.signed(certificate, out / "ca" / "authority.key")
+    (out / "ben" / "person.json").write_text(json.dumps(ben))
+    with pytest.raises(UnseenError, match="not of a coordinator"):
         signatures.sign_study(out / "ben", digest)
-    ben = signing.read(out / "ben" / "person.json")
     forged = signing.signed({**_without(right), "person": ben}, out / "ben" / "person.key")
     promoted = signing.signed(
         {**_without(right), "person": {**ben, "role": "coordinator"}}, out / "ben" / "person.key"
@@ -322,7 +324,7 @@ def test_a_study_runs_only_as_a_coordinator_signed_it(tmp_path: Path) -> None:
     original = file.read_text()
     for document, text, why in (
         ({}, "", "no coordinator's signature"),
-        (forged, "", "is of an observer"),
+        (forged, "", "is not of a coordinator"),
         (promoted, "", "does not bear the signature"),
         ({**right, "study": "0"}, "", "does not bear the signature"),
         (right, other, "under another study"),

@@ -18,7 +18,7 @@ from test_hall import SITES, _quick, written
 from unseen.errors import UnseenError
 from unseen.federation.doctor import _data as findings_of
 from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.gate import RULES, nearly_unique
+from unseen.federation.flower.gate import RULES
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_handler import answer_from, handle
 from unseen.federation.flower.site_messages import Waiting
@@ -27,6 +27,7 @@ from unseen.federation.kits.kit import Kit
 from unseen.federation.model_study import model_study
 from unseen.federation.policy import spending
 from unseen.federation.policy.proposals import Proposal
+from unseen.federation.policy.rare_values import nearly_unique
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.site_policy import SitePolicy, template
 from unseen.federation.policy.study_review import review

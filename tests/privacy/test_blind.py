@@ -162,7 +162,7 @@ def test_a_site_goes_on_in_another_process() -> None:
     names = sorted(clients)
     made, model = method("fedavg", MOMENTUM), Model(network())
     kind = channel.read("ckks", "blind")
-    public, private = channel.keys(kind, names)
+    public, private = kind.keys(names, {})
 
     class Again(kinds.Site):
         """A site that is made for each call, as sites over Flower are for each message."""
@@ -175,7 +175,7 @@ def test_a_site_goes_on_in_another_process() -> None:
             self.saved = b""
 
         def fresh(self) -> kinds.Site:
-            one = channel.site_side(kind, made, self.name, private[self.name], "job")
+            one = kind.site(made, self.name, private[self.name], "job")
             if self.saved:
                 one.load(self.saved)
             return one
@@ -204,7 +204,7 @@ def test_a_site_goes_on_in_another_process() -> None:
         def load(self, content: bytes) -> None:
             self.saved = content
 
-    serve = functools.partial(channel.server_side, kind, public)
+    serve = functools.partial(kind.server, public)
     sites = {name: Again(name) for name in names}
     backend = channel.LocalSites(InProcess(model, clients), sites, serve)
     play(backend.played(made), start(made, model, names, 0), backend, names, 2)

@@ -72,17 +72,16 @@ class Carried:
         self.state = start(self.plan, model, self.names, 0)
         self.backend = InProcess(model, clients)
         self.secret, self.public = ckks.make_keys()
-        self.kind = kinds.CKKS()
         self.server = self.restarted()
         self.played = self.server.method(self.plan)
         self.kept: dict[str, bytes] = {}
         self.away: set[str] = set()
 
     def restarted(self) -> blind.Server:
-        return blind.Server(self.plan, {kinds.PUBLIC: self.public}, self.kind)
+        return blind.Server({kinds.PUBLIC: self.public})
 
     def site(self, name: str) -> blind.Site:
-        one = blind.Site(self.plan, name, {kinds.SECRET: self.secret}, self.kind, "run")
+        one = blind.Site(self.plan, name, {kinds.SECRET: self.secret}, "run")
         if name in self.kept:
             one.load(self.kept[name])
         return one
@@ -203,5 +202,5 @@ def test_a_site_takes_no_older_state_and_no_model_in_the_clear() -> None:
         older = found.site("site-a")
         older.expected = blind.where(1, "train")
         older.receive({}, first, turn)
-    with pytest.raises(UnseenError, match="ppdg.ckks cannot be.*No site can check"):
-        channel.check(kinds.Blind(), method("ppdg"))
+    with pytest.raises(UnseenError, match="ppdg.blind cannot be.*No site can check"):
+        channel.check(channel.Blind(), method("ppdg"))

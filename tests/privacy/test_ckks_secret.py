@@ -55,7 +55,7 @@ def receive():
 rule, names = PPDG(), ["site-0", "site-1", "site-2"]
 exchange = Exchange("train", None, {"model": Slot(rule, apply=Add())})
 method = Method("m", (exchange,), (), plain)
-server = blind.Server(method, {kinds.PUBLIC: receive()}, kinds.Blind())
+server = blind.Server({kinds.PUBLIC: receive()})
 def deliver(header, parts, rows, ask):
     send(pack({"final": 1}, parts))
     return torch.zeros(1)

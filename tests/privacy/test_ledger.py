@@ -146,14 +146,14 @@ CHANNELS = [("ckks", "ppdg", "encrypted"), ("masks()", "fedavg", "masked")]
 def metered_behind(over, expression, inner=InProcess):
     """Three clients behind a channel, and what measures it."""
     pytest.importorskip("tenseal", reason="the extra he is not installed")
-    from unseen.privacy import channel, kinds
+    from unseen.privacy import channel
 
     clients, federated = federation(3), method(expression, TRAINING)
     model = Model(build("mlp(widths=[12])", (6,), 3, keyed("net")))
     names = sorted(clients)
     backend = inner(model, clients)
     kind = channel.read(over)
-    if not isinstance(kind, kinds.Clear):
+    if kind.hides:
         backend = channel.wrap(kind, federated, backend, names)
         backend.played(federated)
     return Metered(backend, federated), federated, start(federated, model, names, 0), names

@@ -268,11 +268,11 @@ def test_rules_that_need_more_than_a_sum_are_refused(expression: str) -> None:
 
 def test_what_the_server_sees_of_a_row_is_noise() -> None:
     rows = torch.randn(3, 4096, generator=torch.Generator().manual_seed(0))
-    for seen, row in zip(channel.seen_by_server("masks()", rows), rows, strict=True):
+    for seen, row in zip(channel.read("masks()").seen_by_server(rows), rows, strict=True):
         assert isinstance(seen, bytes)
         numbers = np.frombuffer(seen, np.uint64).view(np.int64).astype(float)
         assert abs(np.corrcoef(numbers, row.numpy())[0, 1]) < 8 / 4096**0.5
-    assert channel.seen_by_server("clear", rows)[0] is not None
+    assert channel.read("clear").seen_by_server(rows)[0] is not None
 
 
 def test_a_row_that_is_not_finite_is_named() -> None:

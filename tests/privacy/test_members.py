@@ -11,7 +11,7 @@ from support.sites import federation
 
 from unseen import InProcess, UnseenError, method, play, start
 from unseen.core.turn import Turn
-from unseen.privacy import channel, kinds
+from unseen.privacy import channel
 
 EXPRESSIONS = {
     "glm": 6,
@@ -38,7 +38,7 @@ def final(expression: str, over: str = "clear", server: str = "clear") -> torch.
     backend = InProcess(model, clients)
     state = start(made, model, names, 0)
     kind = channel.read(over, server)
-    if not isinstance(kind, kinds.Clear):
+    if kind.hides:
         backend = channel.wrap(kind, made, backend, names)
         made = backend.played(made)
     state, _ = play(made, state, backend, names, made.rounds or rounds)

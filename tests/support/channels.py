@@ -53,7 +53,7 @@ def trained(
     state = start(made, model, sorted(clients), 0)
     backend: Any = InProcess(model, clients)
     kind = channel.read(over, server)
-    if not isinstance(kind, kinds.Clear):
+    if kind.hides:
         backend = channel.wrap(kind, made, backend, sorted(clients))
         made = backend.played(made)
     state, outcomes = play(made, state, backend, sorted(clients), rounds, fraction)
@@ -74,10 +74,10 @@ class Stack:
         slot = Slot(rule, apply=Add())
         self.exchange = Exchange("train", local=None, slots={"model": slot})  # type: ignore[arg-type]
         self.method = Method("stack", (self.exchange,), (), plain)
-        kind = kinds.CKKS(gram)
-        self.server = ckks.Server(self.method, {kinds.PUBLIC: self.public}, kind)
+        width = channel.CKKS(gram).width
+        self.server = ckks.Server({kinds.PUBLIC: self.public}, width)
         files = {kinds.SECRET: self.secret}
-        self.sites = {n: ckks.Site(self.method, n, files, kind) for n in self.names}
+        self.sites = {n: ckks.Site(self.method, n, files, width) for n in self.names}
         self.turn = Turn(0, -1, 3, "train", roster=tuple(self.names))
         self.questions: list[dict[str, bytes]] = []
         self.begin(rows)

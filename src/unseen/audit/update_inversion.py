@@ -19,8 +19,8 @@ from unseen.core.turn import keyed
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
+from unseen.privacy import channel as channels
 from unseen.privacy.accounting import epsilon
-from unseen.privacy.channel import seen_by_server
 from unseen.privacy.dp import Examples, private, read
 from unseen.privacy.dp.examples import OutputLoss, output_loss
 from unseen.study.runtime import first_model
@@ -218,7 +218,8 @@ def in_channels(attack: Attack) -> Iterator[Guess]:
     few = attack.updates if len(attack.updates[0]) < LARGE else attack.updates[:FEW]
     for channel, label in (("masks", "masked"), ("ckks", "encrypted")):
         try:
-            contents = [c for c in seen_by_server(channel, few.float()) if isinstance(c, bytes)]
+            every = channels.read(channel).seen_by_server(few.float())
+            contents = [c for c in every if isinstance(c, bytes)]
         except (ImportError, UnseenError) as error:
             yield Guess(channel, None, "", {"left_out": str(error)})
             continue

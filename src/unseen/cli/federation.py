@@ -1,13 +1,12 @@
 """`unseen federation`: startup kits, and the processes of a real federation."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from unseen.cli.console import group, names
-from unseen.federation.process import JSON, say
+from unseen.federation.process import say
 
 federation = group(
     "federation", "Real federations over Flower: kits for server and sites, and their processes."
@@ -24,14 +23,13 @@ def provision(
     role: str = "train",
     renew: str | None = None,
     revoke: str | None = None,
-    days: Annotated[int | None, typer.Option(min=1)] = None,
     ckks: bool = False,
     masks: bool = False,
 ) -> None:
     """Make the kits of a federation: authority, server certificate, one key pair per site.
 
     FILE.toml names it: name, servers (names or addresses), port, days, \\[sites] with a role each,
-    train or evaluate, and \\[people]: coordinators, who sign studies, and observers.
+    train or evaluate, and \\[people]: coordinators, who sign studies.
 
     Args:
         file: What to make kits of.
@@ -40,7 +38,6 @@ def provision(
         role: Of the site to add: train or evaluate.
         renew: New keys for: server, a site, a person, ckks or masks.
         revoke: No site believes these keys any more: server, a site, or a person.
-        days: Validity of the renewed one.
         ckks: Keys for encrypted sums.
         masks: Keys for masked sums.
     """
@@ -61,7 +58,7 @@ def provision(
         return
     if renew is not None or revoke is not None:
         if renew is not None:
-            paths = rotation.renew(out, renew, days)
+            paths = rotation.renew(out, renew)
             say(f"new keys of {renew}; carry over:")
         else:
             paths = rotation.revoke(out, str(revoke))
@@ -78,22 +75,17 @@ def provision(
 
 
 @federation.command()
-def serve(
-    folder: Folder, insecure: bool = False, metrics: Port = None, log_json: bool = False
-) -> None:
+def serve(folder: Folder, metrics: Port = None) -> None:
     """Run the server of a federation, in the foreground, until Ctrl-C or SIGTERM.
 
     Args:
         folder: A folder that provision wrote.
-        insecure: Plaintext, and anybody may take part: for trials.
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
-        log_json: Log JSON lines.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import serve
 
-    _log(log_json)
-    raise typer.Exit(serve(Kit.read(folder, "server", insecure), metrics))
+    raise typer.Exit(serve(Kit.read(folder, "server"), metrics))
 
 
 @federation.command()
@@ -102,9 +94,7 @@ def join(
     data: Path | None = None,
     allow: list[str] | None = None,
     app: Path | None = None,
-    insecure: bool = False,
     metrics: Port = None,
-    log_json: bool = False,
 ) -> None:
     """Take part as a site, in the foreground, until Ctrl-C or SIGTERM.
 
@@ -116,15 +106,12 @@ def join(
         data: This site's data: a folder, or a csv file; those of the last start, if left out.
         allow: module:function of yours that a study may name here.
         app: Another Flower app than unseen's own, a folder.
-        insecure: Plaintext, and anybody may take part: for trials.
         metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
-        log_json: Log JSON lines.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import join
 
-    _log(log_json)
-    raise typer.Exit(join(Kit.read(folder, "site", insecure), data, app, allow or (), metrics))
+    raise typer.Exit(join(Kit.read(folder, "site"), data, app, allow or (), metrics))
 
 
 @federation.command()
@@ -134,7 +121,6 @@ def run(
     out: Path | None = None,
     app: Path | None = None,
     sign: Path | None = None,
-    insecure: bool = False,
 ) -> None:
     """Run a study over the connected sites, on the server's machine, and print its table.
 
@@ -145,14 +131,13 @@ def run(
         app: Another Flower app than unseen's own, a folder.
         sign: Kit of the coordinator that signs the study; by default STUDY.toml.sig is taken, else
             the kit `coordinator` next to the server's signs it.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import run
 
     folder = out or Path("results") / study.stem
     try:
-        run(Kit.read(kit, "server", insecure), study, folder, app, sign)
+        run(Kit.read(kit, "server"), study, folder, app, sign)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -164,7 +149,6 @@ def train(
     out: Path | None = None,
     method: str | None = None,
     sign: Path | None = None,
-    insecure: bool = False,
 ) -> None:
     """Train one model over the connected sites: the directory of `unseen train`, at every site.
 
@@ -178,14 +162,13 @@ def train(
         out: The model's directory (default: models/NAME).
         method: Such as "fedprox(mu=0.1)+ga".
         sign: Kit of the coordinator that signs the study; see run.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import train
 
     folder = out or Path("models") / study.stem
     try:
-        train(Kit.read(kit, "server", insecure), study, folder, method, sign)
+        train(Kit.read(kit, "server"), study, folder, method, sign)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -200,7 +183,6 @@ def choose(
     rates: str = "0.2,1,5",
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     sign: Path | None = None,
-    insecure: bool = False,
 ) -> None:
     """Say which recipe works at the next site, by the connected sites, as `unseen choose` does.
 
@@ -218,7 +200,6 @@ def choose(
         rates: Factors of the study's learning rate that are tried.
         seeds: How many.
         sign: Kit of the coordinator that signs the study; see run.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.cli.choosing import factor
     from unseen.federation.kits.kit import Kit
@@ -227,7 +208,7 @@ def choose(
 
     options = {"groups": groups, "rates": [factor(r) for r in names(rates)]}
     folder = out or Path("choices") / study.stem
-    server = Kit.read(kit, "server", insecure)
+    server = Kit.read(kit, "server")
     try:
         choose(server, study, folder, split_list(recipes or ""), options, seeds, sign)
     except KeyboardInterrupt:
@@ -238,70 +219,28 @@ def choose(
 def status(
     kit: Path = Path("kits/server"),
     out: Path | None = None,
-    insecure: bool = False,
     stop: bool = False,
-    watch: bool = False,
 ) -> None:
     """Who is connected, which round is being played, and the last error.
 
     Args:
-        kit: The server's kit; or that of an observer or a coordinator, from any machine, who sees
-            how the last run stands and its table.
+        kit: The server's kit.
         out: What --out of run, train or choose was.
-        insecure: Plaintext, and anybody may take part: for trials.
         stop: Stop the run that has not ended.
-        watch: Say it again whenever it has changed, until Ctrl-C or the study's end.
     """
     from unseen.federation import standing
     from unseen.federation.kits.kit import Kit
     from unseen.federation.launch import stop as end
 
-    server = Kit.read(kit, None, insecure)
-    if server.kind == "person":
-        standing.observe(server)
-        return
-    server = Kit.read(kit, "server", insecure)
+    server = Kit.read(kit, "server")
     if stop:
         end(server)
-    elif watch:
-        try:
-            standing.watch(server, out)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
     else:
         standing.status(server, out)
 
 
 @federation.command()
-def sequence(
-    job: Annotated[Path, typer.Argument(metavar="JOB")],
-    out: Annotated[Path, typer.Option()],
-    round: Annotated[int, typer.Option(min=1)] = 1,
-) -> None:
-    """Draw the messages of a round as they went: who, in which exchange, and how many bytes.
-
-    The diagram is Mermaid's, which GitHub draws; in a FILE.md it is fenced.
-
-    Args:
-        job: Folder of one job's records.
-        out: The diagram to write: FILE.mmd, or FILE.md.
-        round: Which round, from 1.
-    """
-    from unseen.federation.sequence import draw, read, with_rows
-
-    method, task, seed = job.absolute().parts[-3:]
-    exchanges = with_rows(read(job, round - 1), method)
-    diagram = draw(exchanges, f"{method} on {task}, {seed}, round {round}: bytes per message")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    text = f"```mermaid\n{diagram}```\n" if out.suffix == ".md" else diagram
-    out.write_text(text, encoding="utf-8")
-    say(str(out))
-
-
-@federation.command()
-def doctor(
-    folder: Folder, study: Path | None = None, data: Path | None = None, insecure: bool = False
-) -> None:
+def doctor(folder: Folder, study: Path | None = None, data: Path | None = None) -> None:
     """Check a kit: clock, names, port, certificates, keys, versions, message size, data.
 
     Ends with code 1 if something is wrong. What needs the server is skipped where it is silent.
@@ -310,20 +249,13 @@ def doctor(
         folder: A folder that provision wrote.
         study: Compare the site's data with it.
         data: The site's data, before the first join.
-        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.doctor import examine
     from unseen.federation.kits.kit import Kit
 
-    findings: Any = examine(Kit.read(folder, insecure=insecure), study, data)
+    findings: Any = examine(Kit.read(folder), study, data)
     for finding in findings:
         say(finding.line())
     wrong = sum(f.state == "fault" for f in findings)
     say(f"{wrong} to put right" if wrong else "nothing is wrong")
     raise typer.Exit(1 if wrong else 0)
-
-
-def _log(json: bool) -> None:
-    """Ask this process, and all that it starts, for logs of JSON lines."""
-    if json:
-        os.environ[JSON] = "1"

@@ -127,11 +127,11 @@ def control(kit: Kit) -> Iterator[Control]:
     # A server that listens everywhere is reached at the loopback of its own machine.
     loopback = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
     where = kit.at(loopback.get(kit.listen, kit.listen))
-    authority = None if kit.insecure else (kit.folder / "ca.crt").read_bytes()
+    authority = (kit.folder / "ca.crt").read_bytes()
     interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
     os.environ.update(without_proxy())  # which the client reads when it is made
     client = ControlHttpClient.from_server_address(
-        where, kit.insecure, authority, interceptors=interceptors
+        where, False, authority, interceptors=interceptors
     )
     try:
         yield Control(client)

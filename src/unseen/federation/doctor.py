@@ -197,7 +197,7 @@ def _network(kit: Kit, now: datetime) -> Iterator[Finding]:
         remedy = "the organiser renews it: unseen federation provision --renew server"
         yield _ending("the server's", ends, now, remedy)
     yield _clock(answer, now)
-    if kit.kind == "site" and not kit.insecure:
+    if kit.kind == "site":
         recognised = f"the server knows the key of {kit.name}"
         yield Finding.of("registration", probe.unregistered(kit, answer), recognised)
     there = answer.content

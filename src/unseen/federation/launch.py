@@ -18,13 +18,11 @@ from unseen.federation.flower import bundle
 from unseen.federation.kits.closed import closed
 from unseen.federation.kits.kit import Kit
 from unseen.federation.process import say, until_told
-from unseen.federation.standing import STANDING, progress, remarks, standing
+from unseen.federation.standing import SIGNATURE, STANDING, progress, remarks, standing
 
 if TYPE_CHECKING:
     from unseen.spec.study import StudySpec
 
-#: The coordinator's signature under the study, for the app.
-SIGNATURE = "signature.json"
 #: The study of a choice, which sites approve.
 CHOOSING = "choosing.toml"
 #: Seconds between looks at the file, and how many of them to one question to the server.
@@ -53,8 +51,8 @@ def run(
     from unseen.spec.study import StudySpec
 
     path, target = file_of(study), out.expanduser().absolute()
-    if not (app or kit.insecure):
-        leave_signature(signature_of(kit, path, federated(StudySpec.read(path)), person), target)
+    if app is None:
+        leave_signature(kit, path, federated(StudySpec.read(path)), person, target)
     config = {"study": str(path), "out": str(target)}
     carry_out(kit, config, target, app)
     if (table := target / "table.txt").is_file():
@@ -80,8 +78,7 @@ def train(
 
     path, target = file_of(study), out.expanduser().absolute()
     spec, records = model_study(path, method), target / RECORDS
-    if not kit.insecure:
-        leave_signature(signature_of(kit, path, spec, person), records)
+    leave_signature(kit, path, spec, person, records)
     config = {"study": str(path), "out": str(records), "model": str(target)}
     carry_out(kit, {**config, "method": method or ""}, records)
     say((target / "sites.txt").read_text(encoding="utf-8").rstrip())
@@ -120,8 +117,7 @@ def choose(
     values = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
     write_atomically(file, toml(values).encode())
     say(f"what the sites approve: {file}")
-    if not kit.insecure:
-        leave_signature(signature_of(kit, file, spec, person), records)
+    leave_signature(kit, file, spec, person, records)
     config = {"study": str(file), "out": str(target), "choose": json.dumps(dict(options))}
     carry_out(kit, config, records)
     say((records / "table.txt").read_text(encoding="utf-8").rstrip())
@@ -137,11 +133,13 @@ def file_of(study: Path) -> Path:
     return path
 
 
-def leave_signature(signature: Mapping[str, Any] | None, records: Path) -> None:
-    """Put a coordinator's signature among a run's records, instead of an older one."""
+def leave_signature(
+    kit: Kit, study: Path, spec: StudySpec, person: Path | None, records: Path
+) -> None:
+    """Put a coordinator's signature, if there is one, among a run's records; see `signature_of`."""
     records.mkdir(parents=True, exist_ok=True)
     (records / SIGNATURE).unlink(missing_ok=True)
-    if signature is not None:
+    if (signature := signature_of(kit, study, spec, person)) is not None:
         write_atomically(records / SIGNATURE, json.dumps(signature, indent=1).encode())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.site_policy import SitePolicy
 from unseen.federation.policy.spending import epsilon
+from unseen.federation.standing import MESSAGES, STANDING, content_of, whole_lines
+from unseen.results.records import LEDGER
 
-#: Of a server's kit: which records the last run writes; and what a run writes there.
-RUN, STANDING, MESSAGES, LEDGER = "run.json", "federation.json", "messages.jsonl", "ledger.jsonl"
+#: Of a server's kit: which records the last run writes.
+RUN = "run.json"
 #: Metric -> what it counts and by what, and whether it only grows.
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...], bool]] = {
     "unseen_site_answers": ("Answers of this site", ("kind",), True),
@@ -46,100 +48,65 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], bool]] = {
 Samples = Mapping[tuple[str, tuple[str, ...]], float]
 
 
-class Tail:
-    """A file of JSON lines that grows, of which only new lines are read."""
-
-    def __init__(self) -> None:
-        self.places: dict[Path, int] = {}
-
-    def lines(self, path: Path) -> Iterator[Mapping[str, Any]]:
-        """Yield the whole lines since the last call."""
-        with suppress(OSError), path.open("rb") as file:
-            file.seek(self.places.get(path, 0))
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self.places[path] = self.places.get(path, 0) + len(line)
-                with suppress(ValueError):
-                    yield json.loads(line)
-
-
-class RunNumbers:
-    """How the last run of a server stands.
+def of_run(kit: Kit) -> Samples:
+    """Return how the last run of a server stands.
 
     Args:
         kit: The server's kit.
     """
-
-    def __init__(self, kit: Kit) -> None:
-        self.kit, self.out = kit, Path()
-        self._restart()
-
-    def _restart(self) -> None:
-        self.tail, self.count = Tail(), Counter[tuple[str, tuple[str, ...]]]()
-
-    def __call__(self) -> Samples:
-        out = Path(str(content_of(self.kit.state / RUN).get("out", "")))
-        if not out.is_absolute():
-            return {}
-        if out != self.out:
-            self.out = out
-            self._restart()
-        news = content_of(out / STANDING)
-        numbers: dict[tuple[str, tuple[str, ...]], float] = {
-            ("unseen_run_round", ()): float(news.get("round", -1)) + 1,
-            ("unseen_run_rounds", ()): float(news.get("rounds", 0)),
-            ("unseen_run_connected", ()): len(news.get("connected", ())),
-            ("unseen_run_waiting", ()): float(bool(news.get("waiting"))),
-            ("unseen_run_finished", ()): float(bool(news.get("finished"))),
-            ("unseen_run_failed", ()): float(bool(news.get("error"))),
-        }
-        for path in (out / MESSAGES, *(out / "records").rglob(MESSAGES)):
-            for line in self.tail.lines(path):
-                site = str(line.get("site"))
-                for way in ("down", "up"):
-                    self.count["unseen_run_bytes", (site, way)] += line.get(way, 0)
-                self.count["unseen_run_faults", (site,)] += bool(line.get("fault"))
-        for path in (out / "records").rglob(LEDGER):
-            for line in self.tail.lines(path):
-                for protects, values in line.get("epsilon", {}).items():
-                    for site, value in zip(line["clients"], values, strict=True):
-                        if value is not None:
-                            self.count["unseen_run_epsilon", (site, protects)] = value
-        return {**numbers, **self.count}
+    out = Path(str(content_of(kit.state / RUN).get("out", "")))
+    if not out.is_absolute():
+        return {}
+    news, count = content_of(out / STANDING), Counter[tuple[str, tuple[str, ...]]]()
+    numbers: dict[tuple[str, tuple[str, ...]], float] = {
+        ("unseen_run_round", ()): float(news.get("round", -1)) + 1,
+        ("unseen_run_rounds", ()): float(news.get("rounds", 0)),
+        ("unseen_run_connected", ()): len(news.get("connected", ())),
+        ("unseen_run_waiting", ()): float(bool(news.get("waiting"))),
+        ("unseen_run_finished", ()): float(bool(news.get("finished"))),
+        ("unseen_run_failed", ()): float(bool(news.get("error"))),
+    }
+    for path in (out / MESSAGES, *(out / "records").rglob(MESSAGES)):
+        for line in whole_lines(path):
+            site = str(line.get("site"))
+            for way in ("down", "up"):
+                count["unseen_run_bytes", (site, way)] += line.get(way, 0)
+            count["unseen_run_faults", (site,)] += bool(line.get("fault"))
+    for path in (out / "records").rglob(LEDGER):
+        for line in whole_lines(path):
+            for protects, values in line.get("epsilon", {}).items():
+                for site, value in zip(line["clients"], values, strict=True):
+                    if value is not None:
+                        numbers["unseen_run_epsilon", (site, protects)] = value
+    return {**numbers, **count}
 
 
-class SiteNumbers:
-    """What left a site, by its own ledger.
+def of_site(kit: Kit) -> Samples:
+    """Return what left a site, by its own ledger.
 
     Args:
         kit: The site's kit.
     """
-
-    def __init__(self, kit: Kit) -> None:
-        self.kit, self.account = kit, kit.folder / ACCOUNT
-
-    def __call__(self) -> Samples:
-        count = Counter[tuple[str, tuple[str, ...]]]()
-        lines = SiteLedger(self.account).lines()
-        rounds: dict[str, set[tuple[str, int]]] = {}
-        for line in lines:
-            if "rule" in line:
-                count["unseen_site_refusals", (str(line["rule"]),)] += 1
-            elif "answer" in line:
-                count["unseen_site_answers", (str(line["kind"]),)] += 1
-            for item in line.get("left", ()):
-                count["unseen_site_sent_bytes", (str(item["form"]),)] += item["bytes"]
-            if "round" in line and "rule" not in line:
-                played = rounds.setdefault(str(line.get("name")), set())
-                played.add((str(line.get("job")), int(line["round"])))
-        numbers: dict[tuple[str, tuple[str, ...]], float] = dict(count)
-        numbers |= {("unseen_site_rounds", (name,)): len(own) for name, own in rounds.items()}
-        policy, requests = SitePolicy.read(self.kit.folder), Approvals(self.account).every()
-        open_requests = [r for r in requests if not r.approval and policy.approval == "wait"]
-        numbers["unseen_site_waiting", ()] = len(open_requests)
-        spent_by = epsilon(lines, policy.most.delta)
-        return numbers | {("unseen_site_epsilon", (name,)): x for name, x in spent_by.items()}
+    count = Counter[tuple[str, tuple[str, ...]]]()
+    lines = SiteLedger(kit.folder / ACCOUNT).lines()
+    rounds: dict[str, set[tuple[str, int]]] = {}
+    for line in lines:
+        if "rule" in line:
+            count["unseen_site_refusals", (str(line["rule"]),)] += 1
+        elif "answer" in line:
+            count["unseen_site_answers", (str(line["kind"]),)] += 1
+        for item in line.get("left", ()):
+            count["unseen_site_sent_bytes", (str(item["form"]),)] += item["bytes"]
+        if "round" in line and "rule" not in line:
+            played = rounds.setdefault(str(line.get("name")), set())
+            played.add((str(line.get("job")), int(line["round"])))
+    numbers: dict[tuple[str, tuple[str, ...]], float] = dict(count)
+    numbers |= {("unseen_site_rounds", (name,)): len(own) for name, own in rounds.items()}
+    policy, requests = SitePolicy.read(kit.folder), Approvals(kit.folder / ACCOUNT).every()
+    open_requests = [r for r in requests if not r.approval and policy.approval == "wait"]
+    numbers["unseen_site_waiting", ()] = len(open_requests)
+    spent_by = epsilon(lines, policy.most.delta)
+    return numbers | {("unseen_site_epsilon", (name,)): x for name, x in spent_by.items()}
 
 
 class Collector:
@@ -203,10 +170,3 @@ def point_to(kit: Kit, out: Path) -> None:
     """Note which records a server's run writes."""
     with closed():
         write_atomically(kit.state / RUN, json.dumps({"out": str(out)}).encode())
-
-
-def content_of(path: Path) -> dict[str, Any]:
-    """Return what a file says; nothing where it is missing, or in the middle of a write."""
-    with suppress(OSError, ValueError):
-        return dict(json.loads(path.read_bytes()))
-    return {}

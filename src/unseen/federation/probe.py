@@ -59,12 +59,8 @@ def ask(kit: Kit, size: int = 0, timeout: float = 10.0) -> Answer:
         timeout: Seconds to wait.
     """
     start, certificate, where = time.monotonic(), b"", (kit.servers[0], kit.port)
-    connection: http.client.HTTPConnection
-    if kit.insecure:
-        connection = http.client.HTTPConnection(*where, timeout=timeout)
-    else:
-        context = ssl.create_default_context(cafile=str(kit.folder / "ca.crt"))
-        connection = http.client.HTTPSConnection(*where, timeout=timeout, context=context)
+    context = ssl.create_default_context(cafile=str(kit.folder / "ca.crt"))
+    connection = http.client.HTTPSConnection(*where, timeout=timeout, context=context)
     try:
         connection.connect()
         if isinstance(connection.sock, ssl.SSLSocket):
@@ -78,7 +74,7 @@ def ask(kit: Kit, size: int = 0, timeout: float = 10.0) -> Answer:
         content = json.loads(body)
         date = float(content["time"])
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-        return _failed(kit, *_named(error, kit.insecure))
+        return _failed(kit, *_named(error))
     finally:
         connection.close()
     seconds = time.monotonic() - start
@@ -91,7 +87,7 @@ def _failed(kit: Kit, trouble: str, words: str, why: object) -> Answer:
     return Answer(trouble, text, table["check"], table["remedy"])
 
 
-def _named(error: Exception, insecure: bool) -> tuple[str, str, object]:
+def _named(error: Exception) -> tuple[str, str, object]:
     """What went wrong: a table of troubles.toml, its words for it, and the system's reason."""
     match error:
         case ssl.SSLCertVerificationError(verify_code=10):
@@ -113,8 +109,7 @@ def _named(error: Exception, insecure: bool) -> tuple[str, str, object]:
         case TimeoutError():
             return "unreachable", "silent", ""
         case http.client.HTTPException() | ConnectionError():
-            strange = "foreign", "strange", type(error).__name__
-            return ("secure", "answered", "") if insecure else strange
+            return "foreign", "strange", type(error).__name__
         case OSError():
             return "unreachable", "other", error.strerror or error
     return "foreign", "other", ""
@@ -140,7 +135,7 @@ def versions() -> dict[str, str]:
 
 def unregistered(kit: Kit, answer: Answer) -> UnseenError | None:
     """Return an error if the server that answered does not know the key of a site's kit as its."""
-    if kit.kind == "server" or kit.insecure:
+    if kit.kind == "server":
         return None
     if answer.content.get("registered") is True:
         owner = str(answer.content.get("name") or kit.name)

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import json
 import logging
 import os
 import re
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
@@ -21,8 +19,6 @@ from unseen.errors import UnseenError
 from unseen.federation.kits.closed import OTHERS, closed, umask
 from unseen.spec.visible import visible
 
-#: Which variable asks for logs of JSON lines.
-JSON = "UNSEEN_LOG_JSON"
 #: Seconds that processes get to end by themselves.
 PATIENCE = 8.0
 #: A log is put aside when it is larger; one older log is kept.
@@ -37,31 +33,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEATH_SIGNAL, SUBREAPER = 1, 36
 
 
-def as_json() -> bool:
-    """Return whether logs are JSON lines."""
-    return bool(os.environ.get(JSON))
-
-
 def say(text: str) -> None:
-    """Print a line without delay, also into a pipe; with `--log-json`, as JSON with its time."""
-    if as_json():
-        text = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                           "logger": "unseen", "text": text})  # fmt: skip
+    """Print a line without delay, also into a pipe."""
     print(text, flush=True)
-
-
-class JsonLines(logging.Formatter):
-    """A record of a log as one line of JSON: time, level, logger, text, and the error's name."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": moment, "level": record.levelname, "logger": record.name}
-        line["text"] = record.getMessage()
-        if record.exc_info and record.exc_info[0] is not None:
-            line |= {"error": record.exc_info[0].__name__}
-            line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line)
 
 
 def one_line(record: logging.LogRecord) -> bool:
@@ -71,13 +45,9 @@ def one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-def log_as_asked() -> None:
-    """Let Flower's logger, which ours is part of, write JSON lines where these were asked for."""
-    logger = logging.getLogger("flwr")
-    logger.addFilter(one_line)
-    if as_json():
-        for handler in logger.handlers:
-            handler.setFormatter(JsonLines())
+def log_in_lines() -> None:
+    """Let Flower's logger, which ours is part of, write one line for each record."""
+    logging.getLogger("flwr").addFilter(one_line)
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

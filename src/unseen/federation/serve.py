@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from unseen.federation.policy.site_policy import SitePolicy, template
 from unseen.federation.probe import LETTING_IN, ask, other_versions, unregistered
 from unseen.federation.process import (
     Child,
-    as_json,
     check_port,
     environment,
     free_port,
@@ -32,9 +31,6 @@ from unseen.federation.process import (
 )
 from unseen.spec.named import toml
 
-INSECURE = (
-    "WARNING: --insecure: no encryption, and any machine may take part. Not for data of people."
-)
 #: Seconds within which the server must answer, and between looks at the folder of keys.
 STARTUP, LOOK = 180.0, 5.0
 #: Held while a site takes part.
@@ -54,27 +50,23 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
     _begin(kit)
     close(kit.folder)
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
-    sites = {} if kit.insecure else certificates.registered(kit.folder)
+    sites = certificates.registered(kit.folder)
     kit.state.mkdir(mode=0o700, exist_ok=True)
     database = kit.state / "superlink.db"
     options = {
         "host": kit.listen, "port": kit.port, "database": database,
         "disable-runtime-dependency-installation": None,
-    }  # fmt: skip
-    keys = {
         "ssl-certfile": kit.folder / "server.crt", "ssl-keyfile": kit.folder / "server.key",
         "ssl-ca-certfile": kit.folder / "ca.crt", "enable-supernode-auth": None,
     }  # fmt: skip
     with (
-        _stopped(), monitor.exposed(metrics, monitor.RunNumbers(kit)), tidied(database),
-        started(kit, "superlink", options, keys) as child, control(kit) as link,
+        _stopped(), monitor.exposed(metrics, partial(monitor.of_run, kit)), tidied(database),
+        started(kit, "superlink", options) as child, control(kit) as link,
     ):  # fmt: skip
         _await(link, child)
-        if not kit.insecure:
-            link.agree(sites)
-        how = "plaintext" if kit.insecure else "TLS"
-        names = ", ".join(sites) or "any"
-        say(f"serving {kit.federation} on {kit.at(kit.listen)}, {how}; sites: {names}")
+        link.agree(sites)
+        names = ", ".join(sites) or "none yet"
+        say(f"serving {kit.federation} on {kit.at(kit.listen)}, TLS; sites: {names}")
         child.wait(_Watch(kit, link))
         raise child.ended("the server ended")
     return 0
@@ -83,8 +75,6 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
 def _begin(kit: Kit) -> None:
     needs_flower()
     kit.check()
-    if kit.insecure:
-        say(INSECURE)
 
 
 @contextmanager
@@ -122,20 +112,17 @@ def _stopped() -> Iterator[None]:
         say("stopped.")
 
 
-def started(
-    kit: Kit, process: str, options: Mapping[str, object], keys: Mapping[str, object], **env: str
-) -> Child:
+def started(kit: Kit, process: str, options: Mapping[str, object], **env: str) -> Child:
     """Start one of Flower's processes for a kit.
 
     Args:
         kit: The kit.
         process: The module of ours that starts it.
         options: Its options; None for one without a value.
-        keys: Those by which it trusts and is known, left out where the kit is insecure.
         env: More of its environment.
     """
     command = [sys.executable, "-m", f"unseen.federation.{process}"]
-    for option, value in {**options, **({"insecure": None} if kit.insecure else keys)}.items():
+    for option, value in options.items():
         command += [f"--{option}"] if value is None else [f"--{option}", str(value)]
     return Child(command, environment(kit.folder / "flower", **env), kit.log)
 
@@ -156,15 +143,14 @@ class _Watch:
         self.next = time.monotonic() + LOOK
         news = []
         try:
-            if not self.kit.insecure:
-                news += self.link.agree(certificates.registered(self.kit.folder))
+            news += self.link.agree(certificates.registered(self.kit.folder))
             before, self.online = self.online, self.link.online()
             news += [f"{name}: connected" for name in sorted(self.online - before)]
             news += [f"{name}: gone" for name in sorted(before - self.online)]
         except (UnseenError, OSError, RuntimeError, httpx.HTTPError) as error:
             news += [f"{error}"]
         for text in news:
-            say(text if as_json() else f"{datetime.now(UTC):%H:%M:%S} {text}")
+            say(f"{datetime.now(UTC):%H:%M:%S} {text}")
 
 
 def _await(link: Control, child: Child) -> None:
@@ -234,16 +220,17 @@ def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path, metrics: int
     """
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'
-    options = {"superlink": kit.address, "port": free_port(), "node-config": names}
-    ca, key = kit.folder / "ca.crt", kit.private_key
-    keys = {"root-certificates": ca, "auth-supernode-private-key": key}
+    options = {
+        "superlink": kit.address, "port": free_port(), "node-config": names,
+        "root-certificates": kit.folder / "ca.crt", "auth-supernode-private-key": kit.private_key,
+    }  # fmt: skip
     start, once, own = time.monotonic(), cache(say), key_of(kit)
-    with _stopped(), monitor.exposed(metrics, monitor.SiteNumbers(kit)):
+    with _stopped(), monitor.exposed(metrics, partial(monitor.of_site, kit)):
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         if policy.approval == "wait":
             say(f"each study waits for your approval: unseen federation review {kit.folder}")
         while True:
-            with started(kit, "supernode", options, keys, UNSEEN_APP=str(folder)) as child:
+            with started(kit, "supernode", options, UNSEEN_APP=str(folder)) as child:
                 child.wait()
                 if STILL not in child.output() or time.monotonic() - start > MISSED:
                     check_let_in(kit, own)
@@ -282,15 +269,10 @@ def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Pat
         allow: Parts outside unseen; what was allowed before stays.
 
     Note:
-        A `site.toml` is written where there is none, with every rule at its default. Before 0.2
-        `join` wrote a file of that name of its own, which is replaced.
+        A `site.toml` is written where there is none, with every rule at its default.
     """
     file, rules = kit.folder / START, kit.folder / RULES
-    older = _settings(rules)
-    if "state" in older and "data" in older:
-        rules.unlink()
-        say(f"{rules} of an older release is replaced: it now holds this site's own rules")
-    before = _settings(file) or (older if not rules.is_file() else {})
+    before = _settings(file)
     path = Path(str(before.get("data", ""))) if data is None else data.expanduser().absolute()
     if not path.is_absolute() or not path.exists():
         raise UnseenError(f"--data {path} is neither a folder nor a file.")
@@ -301,7 +283,7 @@ def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Pat
         certificates.write(rules, template().encode(), private=True)
     settings = {
         "name": kit.name, "role": kit.role, "federation": kit.federation, "data": str(path),
-        "insecure": kit.insecure, "allow": sorted({*before.get("allow", ()), *allow}),
+        "allow": sorted({*before.get("allow", ()), *allow}),
     }  # fmt: skip
     certificates.write(file, toml(settings).encode(), private=True)
     return path

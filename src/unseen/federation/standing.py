@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation.control import control
 from unseen.federation.kits.kit import Kit
-from unseen.federation.process import say, until_told
+from unseen.federation.process import say
 
-#: Written by the app: who is connected, which round and exchange, the last error.
-STANDING = "federation.json"
+#: Written by the app: who is connected, which round and exchange, the last error; what the sites
+#: told at the start; every message of a job. And the coordinator's signature under the study.
+STANDING, TERMS, MESSAGES = "federation.json", "terms.json", "messages.jsonl"
+SIGNATURE = "signature.json"
 #: Where the records of `train` and of `choose` lie in the folder that was named.
 INSIDE = ("training", "records")
-#: Seconds between looks of `status --watch`.
-WATCH = 2.0
 #: What is said of a run for each piece of news.
 PROGRESS = {
     "seed": "{method} on {task}, seed {seed}", "round": "round {from_one} of {rounds}",
@@ -27,28 +26,12 @@ PROGRESS = {
 }  # fmt: skip
 
 
-def watch(kit: Kit, out: Path | None) -> None:
-    """Print the status whenever it has changed, until Ctrl-C or the end of the study."""
-    before: list[str] = []
-    with until_told():
-        while True:
-            lines: list[str] = []
-            status(kit, out, lines.append)
-            if lines != before:
-                say("\n".join([f"{datetime.now(UTC):%H:%M:%S}", *(f"  {x}" for x in lines)]))
-                before = lines
-            if out is not None and standing(out).get("finished"):
-                return
-            time.sleep(WATCH)
-
-
-def status(kit: Kit, out: Path | None, say: Callable[[str], None] = say) -> None:
+def status(kit: Kit, out: Path | None) -> None:
     """Tell who is connected, and how the run stands by the folder of its records, if any.
 
     Args:
         kit: The server's kit.
         out: Folder of the records.
-        say: Takes each line.
     """
     try:
         with control(kit) as link:
@@ -65,11 +48,6 @@ def status(kit: Kit, out: Path | None, say: Callable[[str], None] = say) -> None
     if not (news := standing(out)):
         say(f"{out / STANDING}: not written yet")
         return
-    tell(news, say)
-
-
-def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
-    """Tell how a run stands, by what it wrote last."""
     waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
     say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
     sites = connected and f"last seen by the run: {connected}"
@@ -78,22 +56,23 @@ def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
         say(line)
 
 
-def observe(kit: Kit) -> None:
-    """Print what the server shows to an observer or a coordinator."""
-    from unseen.federation.observing import ask
-
-    seen_there = ask(kit)
-    tell(seen_there["standing"], say)
-    for text in seen_there["tables"].values():
-        say(text.rstrip())
-
-
 def standing(out: Path) -> Mapping[str, Any]:
     """Return what the app wrote last; empty before, or in the middle of a write."""
-    try:
-        return dict(json.loads((records_in(out, STANDING) / STANDING).read_bytes()))
-    except (OSError, ValueError):
-        return {}
+    return content_of(records_in(out, STANDING) / STANDING)
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """Return what a file says; nothing where it is missing, or in the middle of a write."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads(path.read_bytes()))
+    return {}
+
+
+def whole_lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the lines of a file, without those that were cut short when the server was killed."""
+    for text in path.read_text("utf-8").splitlines() if path.is_file() else ():
+        with suppress(ValueError):
+            yield json.loads(text)
 
 
 def records_in(out: Path, file: str) -> Path:

@@ -12,7 +12,6 @@ import os
 import time
 from base64 import b64decode
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
@@ -21,10 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unseen.errors import UnseenError
-from unseen.federation import flower_workarounds, observing, port
+from unseen.federation import flower_workarounds, port
 from unseen.federation.kits.kit_spec import is_local
-from unseen.federation.observing import VIEW
 from unseen.federation.probe import KEY, LETTING_IN, PROBE, SIGNATURE, STAMP, versions
 from unseen.federation.process import die_with_parent
 
@@ -55,8 +52,6 @@ class Guard:
             near = is_local(peer) or (peer and peer == own)
             if path == PROBE:
                 answer = JSONResponse(await _probed(Request(scope, receive), bool(near)))
-            elif path == VIEW:
-                answer = await _viewed(Request(scope, receive))
             elif not (path.startswith("/v1/fleet/") or path == "/health" or near):
                 answer = JSONResponse({"error": "only the server's own machine may ask this"}, 403)
             elif path.startswith("/v1/fleet/"):
@@ -73,11 +68,8 @@ async def _bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
     """Answer a site's request, of whose body nothing beyond its bound is ever kept."""
     request, answered = Request(scope), False
     beyond: _Beyond | None = None
-    registered = await run_in_threadpool(_registered, request)
-    most, size = (
-        LARGEST if registered or (registered is None and _insecure(request)) else STRANGERS,
-        0,
-    )
+    most = LARGEST if await run_in_threadpool(_registered, request) else STRANGERS
+    size = 0
 
     def refused(status: int, why: str) -> _Beyond:
         nonlocal beyond
@@ -118,11 +110,6 @@ async def _bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
         await answer(scope, receive, send)
 
 
-def _insecure(request: Request) -> bool:
-    """Whether this server asks nobody for a key."""
-    return request.url.scheme == "http"
-
-
 async def _probed(request: Request, near: bool) -> dict[str, Any]:
     """Time, for whom the caller's key is registered, how many bytes arrived, and the versions.
 
@@ -139,35 +126,14 @@ async def _probed(request: Request, near: bool) -> dict[str, Any]:
                     break
     content = {"time": time.time(), "registered": registered, "name": name, "bytes": size}
     up = time.monotonic() - BEGUN
-    if registered or near or _insecure(request):
+    if registered or near:
         return {**versions(), **content, "up": up}
     return {**content, "up": min(up, LETTING_IN)}
 
 
-async def _viewed(request: Request) -> JSONResponse:
-    """What an observer or a coordinator may see, if the request is one of theirs."""
-    body = b""
-    with suppress(ClientDisconnect, TimeoutError):
-        async with asyncio.timeout(port.SILENCE):
-            async for part in request.stream():
-                body += part
-                if len(body) > observing.MOST:
-                    break
-    try:
-        if len(body) > observing.MOST:
-            raise UnseenError(f"more than {observing.MOST} bytes.")
-        # The SuperLink's home is in the kit that it was started from.
-        kit = Path(os.environ.get("FLWR_HOME", "home")).parent
-        return JSONResponse(await run_in_threadpool(observing.view, kit, body))
-    except UnseenError as error:
-        return JSONResponse({"error": str(error)}, 403)
-
-
-def _registered(request: Request) -> bool | None:
-    """Whether the request is signed with a registered key; None if it is not signed."""
+def _registered(request: Request) -> bool:
+    """Whether the request is signed with a registered key."""
     headers = request.headers
-    if KEY not in headers:
-        return None
     try:
         key, signature = (b64decode(headers[name], validate=True) for name in (KEY, SIGNATURE))
         if not verify_signature(bytes_to_public_key(key), headers[STAMP].encode(), signature):

@@ -28,7 +28,7 @@ from unseen.core import Inbox, Memories, Memory, Method, Table, Turn
 from unseen.core.entering import apply_sums, sum_by_place
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import ckks, wire
-from unseen.privacy.kinds import CKKS, STATE, Ask, Cargo, Sealed
+from unseen.privacy.kinds import STATE, Ask, Cargo, Sealed
 
 #: What the cargo calls a slot's encrypted sum.
 SUM = "sum/"
@@ -143,8 +143,8 @@ def _cipher(secret: bytes, salt: bytes) -> Any:
 class Server(ckks.Server):
     """The server's side: it carries the newest sealed state and the sums that came after it."""
 
-    def __init__(self, method: Method, files: Mapping[str, bytes], kind: CKKS) -> None:
-        super().__init__(method, files, kind)
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        super().__init__(files)
         self.sealed_state, self.sums = b"", dict[str, bytes]()
         #: Whose sums the state holds, and whose it will hold once the others are applied.
         self.base = self.after = ""
@@ -222,17 +222,26 @@ class Server(ckks.Server):
 class Site(ckks.Site):
     """A site's side: it has the model from the cargo, and takes the server's step for itself.
 
+    Args:
+        method: The method, as the sites play it.
+        name: The site.
+        files: Those of its keys.
+        job: The run that sealed states belong to.
+
     Attributes:
         working: The state that this site works with in the current exchange.
         reports: Whether the server needs that state.
-        expected: Which exchange's sums must be the last in the state, as `where` says it; "" before
-            any is; None where this is not known.
     """
 
     blind = remembers = True
 
     working, reports = State(), False
-    expected: str | None = None
+
+    def __init__(
+        self, method: Method, name: str, files: Mapping[str, bytes], job: str = ""
+    ) -> None:
+        super().__init__(method, name, files)
+        self.job = job
 
     def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
         """Return the inbox with the carried state's entries, once the sums are applied to them."""
@@ -264,8 +273,6 @@ class Site(ckks.Site):
             raise BadReply(f"{what} are not those of an exchange of this method.")
         if label["round"] not in range(turn.round + 1):
             raise BadReply(f"{what} are of round {label['round']}, and this is {turn.round}.")
-        if self.pending.get("label") != label:  # this site was not asked for the weights
-            self.pending = {"label": label, "asked": []}
         vectors = {}
         for slot, (header, parts) in messages.items():
             after = {"kind": "apply", "slot": slot, "base": state.after}

@@ -46,8 +46,8 @@ class SealedReply:
 
 #: (client, what came from it) -> its reply; raises BadReply.
 Opened = Callable[[str, SealedReply], Reply]
-#: Makes the server's side for a method, of public bytes alone.
-Serve = Callable[[Method], ServerSide]
+#: Makes the server's side, of public bytes alone.
+Serve = Callable[[], ServerSide]
 
 
 def leave(site: Site, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn) -> SealedReply:
@@ -98,7 +98,7 @@ class Channelled(Backend):
         return True
 
     def played(self, method: Method) -> Method:
-        self.server = self.serve(method)
+        self.server = self.serve()
         self.restore()
         return self.server.method(method)
 

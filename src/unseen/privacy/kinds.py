@@ -1,13 +1,12 @@
-"""The words of a channel: what its two sides are, what they pass, and what a study can name."""
+"""The words of a channel: what its two sides are, and what they pass."""
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,11 +16,9 @@ from unseen.core.exchange import Exchange, Method, Reply, Undecided
 from unseen.core.replies import NOT_FINITE
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import wire
-from unseen.ranges import Checked, Range
 
 #: What a message carries where the server has no model to send: see `unseen.privacy.blind`.
 Cargo = Mapping[str, bytes]
-Server = Literal["clear", "blind"]
 #: The files of keys as kits have them: every site has the first, the server the second; for masks
 #: each site has its own key and everybody's public ones.
 SECRET, PUBLIC = "ckks.secret", "ckks.public"
@@ -59,6 +56,10 @@ class Site(ABC):
     Attributes:
         blind: Whether the server is blind: the site has the model from the cargo alone.
         remembers: Whether it keeps what it knows of the sums from one exchange to the next.
+        company: Who takes part in the exchange, where that is known; others are refused.
+        fewest: Of fewer rows than these it helps to open no sum.
+        expected: Which exchange's sums must be the last in a blind server's state; "" before any
+            is; None where this is not known.
         name: The site.
         mark: What every message about rows says of the keys.
         pending: What must be remembered between the messages of one exchange, as plain data.
@@ -66,6 +67,9 @@ class Site(ABC):
 
     blind: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
+    company: tuple[str, ...] = ()
+    fewest = 1
+    expected: str | None = None
 
     def __init__(self, name: str, mark: Mapping[str, str] | None = None) -> None:
         self.name, self.mark = name, mark or {}
@@ -289,56 +293,3 @@ class SealedRows(ABC, Generic[Side]):
         raise UnseenError(self.unmultiplied)
 
     weigh = gram
-
-
-@dataclass(frozen=True)
-class Clear:
-    """Everything as it is."""
-
-
-@dataclass(frozen=True)
-class CKKS:
-    """Encrypted rows, see `unseen.privacy.ckks`.
-
-    Attributes:
-        gram: Inner products for the rules that need them: `exact`, or of a `sketch(m)`, a public
-            random projection to m numbers.
-    """
-
-    gram: str = "exact"
-
-    def __post_init__(self) -> None:
-        if self.gram != "exact" and not self.width:
-            form = "'exact' or 'sketch(m)' with m from 16 to 1048576, such as 'sketch(4096)'"
-            raise UnseenError(f"ckks(gram) must be {form}; found {self.gram!r}.")
-
-    @property
-    def width(self) -> int:
-        """m; 0 for exact inner products."""
-        match = re.fullmatch(r"sketch\((\d{2,7})\)", self.gram.replace(" ", ""))
-        width = int(match[1]) if match else 0
-        return width if 16 <= width <= 1 << 20 else 0
-
-
-@dataclass(frozen=True)
-class Blind(CKKS):
-    """The same for a server that never holds the model, see `unseen.privacy.blind`."""
-
-
-@dataclass(frozen=True)
-class Masks(Checked, named="masks"):
-    """Rows under masks that cancel in the sum, see `unseen.privacy.masks`.
-
-    Attributes:
-        step: Values are rounded to multiples of 2^-step.
-        quorum: Fewest clients of one sum.
-        threshold: More than this share of the clients of a sum must help to open it: so many and
-            the server must work together to open a row, and so many must stay.
-    """
-
-    step: Annotated[int, Range(8, 52)] = 40
-    quorum: Annotated[int, Range(2)] = 2
-    threshold: Annotated[float, Range(0.5, 0.999)] = 2 / 3
-
-
-Kind = Clear | CKKS | Masks

@@ -13,7 +13,7 @@ from unseen.engine.inprocess import InProcess, locals_of
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.local.train import reads_validation
-from unseen.privacy import channel, kinds
+from unseen.privacy import channel
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.doubts import events
@@ -106,7 +106,7 @@ def check_private(
 def checked(method: Method, study: StudySpec) -> Method:
     """Return the method, if the study's channel and server can serve it."""
     kind = channel.read(study.privacy.channel, study.privacy.server)
-    if isinstance(kind, kinds.Clear):
+    if not kind.hides:
         return method
     channel.check(kind, method)
     looks = [f"record = {kind}" for kind in ("gram", "drift") if kind in study.record]
@@ -148,8 +148,7 @@ def check_in_process(study: StudySpec) -> None:
 def check_completed(method: Method, study: StudySpec, sites: int) -> None:
     """Refuse a method, completed for its sites, that the study's channel cannot serve."""
     kind = channel.read(study.privacy.channel, study.privacy.server)
-    channel.check(kind, method)
-    channel.check_sums(kind, method, sites)
+    channel.check(kind, method, sites)
     reads = any(map(reads_validation, locals_of(method)))
     if study.privacy.metrics == "none" and reads:
         raise UnseenError(
@@ -162,7 +161,7 @@ def check_completed(method: Method, study: StudySpec, sites: int) -> None:
 def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend, Method]:
     """Return the backend behind the study's channel, and the method as the server plays it."""
     kind = channel.read(study.privacy.channel, study.privacy.server)
-    if not isinstance(kind, kinds.Clear):
+    if kind.hides:
         if isinstance(backend, InProcess):
             names = sorted(backend.clients)
             backend = channel.wrap(kind, method, backend, names)

@@ -29,14 +29,12 @@ from unseen.federation.flower.site_question import EXCHANGE, SUMS, Question, mat
 from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.flower.trained_counts import trained_counts
 from unseen.federation.policy.proposals import SHORT, Proposal
-from unseen.federation.policy.study_rules import columns_of
 from unseen.local.train import reads_validation
 from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
 from unseen.models.weight_files import Source
-from unseen.privacy import blind, channel, ckks, kinds
+from unseen.privacy import blind, channel, kinds
 from unseen.privacy.dp import NoisedRows, mechanism
-from unseen.privacy.masks import masked_site, shares
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.checks import check_clients
@@ -47,8 +45,6 @@ from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, initial_weights
 from unseen.study.spaces import as_tried
 
-#: Files of a kit that a channel's side needs.
-FILES = (kinds.SECRET, kinds.PRIVATE, kinds.PUBLICS)
 TASK_ROLES = ("source", "validation", "target")
 
 
@@ -78,8 +74,8 @@ class Admitted:
 
     @property
     def agreement(self) -> Agreement:
-        assert self.question.agreement is not None
-        return self.question.agreement
+        assert self.question.head.agreement is not None
+        return self.question.head.agreement
 
     @property
     def proposal(self) -> Proposal:
@@ -134,13 +130,15 @@ class Admitted:
         return chosen_metrics(self.study, self.terms.empty(), self.entry.metrics)
 
     @cached_property
-    def channel(self) -> kinds.Kind:
+    def channel(self) -> channel.Channel:
         """The study's channel."""
         return channel.read(self.study.privacy.channel, self.study.privacy.server)
 
     @property
     def strangers(self) -> list[str]:
-        """Who takes part, and is not among those whose keys this site has."""
+        """Who takes part, and is not among those whose keys this site has for masks."""
+        if not self.channel.masked:
+            return []
         publics = (self.site.kit or Path()) / kinds.PUBLICS
         keys = json.loads(publics.read_text("utf-8")) if publics.is_file() else {}
         return sorted({*self.whole_task.sources} - {*keys})
@@ -152,28 +150,10 @@ class Admitted:
         Where noise protects the sum alone, this is as many as open a sum of all who were to take
         part, since the site counts on the noise of these.
         """
-        kind = self.channel
-        if not isinstance(kind, kinds.Masks):
-            return 1
-        few = max(kind.quorum, self.site.policy.least.sites)
-        for exchange in self.runtime.method.exchanges:
-            noised: NoisedRows | None = mechanism(exchange.local, NoisedRows)
-            if noised is not None and noised.dp.trust == "sum":
-                planned = noised.count(self.turn)
-                few = max(few, shares.least(kind.threshold, planned, few))
-        return few
-
-    @property
-    def label(self) -> str:
-        """What the label of the site's data is called."""
-        columns = columns_of(self.study.dataset)
-        return next((name for name, use in columns if use == "label"), "classes")
-
-    @property
-    def columns(self) -> set[str]:
-        """The columns of a table; none of other data."""
-        schema = self.own.schema
-        return {*schema.columns, *self.own.levels, self.label} if schema is not None else set()
+        exchanges = self.runtime.method.exchanges
+        noised = (mechanism(exchange.local, NoisedRows) for exchange in exchanges)
+        planned = [own.count(self.turn) for own in noised if own and own.dp.trust == "sum"]
+        return self.channel.fewest(max(planned, default=0), self.site.policy.least.sites)
 
     @cached_property
     def counts(self) -> tuple[int, int | None, int]:
@@ -314,20 +294,17 @@ class Admitted:
     def side(self) -> kinds.Site | None:
         """The channel's side here, made of the kit's files; None on a clear channel."""
         kit, name, kind = self.site.kit or Path(), self.site.name, self.channel
-        if isinstance(kind, kinds.Clear):
+        if not kind.hides:
             return None
-        files = {file: (kit / file).read_bytes() for file in FILES if (kit / file).is_file()}
+        files = {file: (kit / file).read_bytes() for file in kind.files if (kit / file).is_file()}
         try:
-            side = channel.site_side(kind, self.runtime.method, name, files, self.job)
+            side = kind.site(self.runtime.method, name, files, self.job)
         except KeyError as error:
             raise UnseenError(f"the kit of {name!r} has no {error} for the channel.") from None
-        if isinstance(side, masked_site.Site | ckks.Site) and self.kind in (EXCHANGE, terms.ASK):
+        if self.kind in (EXCHANGE, terms.ASK):
             side.company = self.due.names
-        if isinstance(side, blind.Site):
-            last = before(self.runtime, self.position)
-            side.expected = "" if last is None else blind.where(*last)
-        if isinstance(side, masked_site.Site):
-            side.fewest = self.fewest
+        last = before(self.runtime, self.position)
+        side.expected, side.fewest = "" if last is None else blind.where(*last), self.fewest
         return side
 
     @property

@@ -7,10 +7,10 @@ from flwr.clientapp import ClientApp
 
 from unseen.engine.messages import pack, unpack
 from unseen.federation.flower.site_handler import answer_from
-from unseen.federation.process import log_as_asked
+from unseen.federation.process import log_in_lines
 
 app = ClientApp()
-log_as_asked()
+log_in_lines()
 
 
 @app.query()

@@ -12,10 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from unseen.datasets.dataset import DataSet
 from unseen.engine.messages import ROW, Value
 from unseen.errors import UnseenError
 from unseen.federation.flower import once, terms
@@ -25,11 +21,11 @@ from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_question import EXCHANGE, HELLO, SUMS, Question, match
 from unseen.federation.flower.terms import FAILED, REFUSED, Refused
 from unseen.federation.kits.signatures import check_study
-from unseen.federation.policy import site_ledger, spending, study_rules
+from unseen.federation.policy import rare_values, site_ledger, spending, study_rules
 from unseen.federation.policy.approvals import Approvals, Request, unapproved
 from unseen.federation.policy.proposals import SHORT
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.privacy import channelled, kinds, wire
+from unseen.privacy import channelled, wire
 from unseen.spec.study import StudySpec
 
 LOG = logging.getLogger("flwr")
@@ -83,7 +79,7 @@ def admit(question: Question, site: Site, request: Request) -> Admitted:
     asked = Admitted(site, question)
     if asked.study is not asked.agreed:
         _check_rules(site, asked.study)
-    if question.agreement is not None:
+    if question.position is not None:
         _begin(asked, Approvals(site.account), request)
         once.check_new(asked, SiteLedger(site.account).lines())
     for rule, check in RULES[asked.kind].items():
@@ -176,11 +172,10 @@ def forms(
     asked: Admitted, content: Mapping[str, Value]
 ) -> tuple[dict[str, tuple[str, str]], dict[str, Any]]:
     """Return the slots and forms of an answer that is not plain, and what its noise protects."""
-    # Masked rows stay here until the weights are known: of them the head alone leaves.
-    sealed = "header" if isinstance(asked.channel, kinds.Masks) else "encrypted"
     apart: dict[str, tuple[str, str]] = {}
+    by_prefix = {ROW: "plain", terms.SEALED: asked.channel.form, terms.CARGO: "encrypted"}
     for name in content:
-        for prefix, form in ((ROW, "plain"), (terms.SEALED, sealed), (terms.CARGO, "encrypted")):
+        for prefix, form in by_prefix.items():
             if name.startswith(prefix):
                 apart[name] = (name.removeprefix(prefix), form)
     if isinstance(reply := content.get("answer"), bytes):
@@ -240,7 +235,7 @@ def _sites(asked: Admitted) -> Iterator[str]:
     count, least = len(asked.turn.roster), asked.site.policy.least.sites
     if asked.role == "source" and count < least:
         yield f"{count} sites train together, and {least} are the least"
-    if isinstance(asked.channel, kinds.Masks) and (strangers := asked.strangers):
+    if strangers := asked.strangers:
         yield f"this site has no key to mask its rows from {', '.join(strangers)}"
 
 
@@ -278,50 +273,8 @@ def _rows(asked: Admitted) -> Iterator[str]:
 
 def _levels(asked: Admitted) -> Iterator[str]:
     """Yield the columns whose values would leave by name, and may not."""
-    policy, data = asked.site.policy, asked.own
-    for column, codes, names in named_values(data, asked.label):
-        counts = torch.bincount(codes[codes >= 0].long(), minlength=len(names))
-        named = policy.columns is not None and data.schema is not None
-        if named and "levels" not in policy.uses(column):
-            yield f"the names of the values of {column!r} do not leave"
-        if column in asked.columns and nearly_unique(counts, policy.least.rows_per_level):
-            yield f"the column {column!r} has nearly a value of its own for each row"
-
-
-def named_values(data: DataSet, label: str) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]:
-    """Yield each column whose values leave a site by name: column, codes [N], the names.
-
-    Args:
-        data: A data set of the site's one domain.
-        label: What its label is called.
-    """
-    (domain,) = data.domains
-    if data.classes is not None:
-        yield label, domain.y, data.classes
-    schema = data.schema
-    for name, names in schema.categories.items() if schema is not None else ():
-        assert schema is not None
-        values = domain.x[:, schema.columns.index(name)]
-        yield name, values.nan_to_num(-1), names
-    for name, names in data.levels.items():
-        yield name, domain.meta[name], names
-
-
-def nearly_unique(counts: Tensor, least: int) -> bool:
-    """Return whether a column's values would give single rows away by name.
-
-    Args:
-        counts: Rows of each value [L].
-        least: Rows for each value on the average.
-
-    Note:
-        Values that one row alone has may be a minority of all; else a column of notes, most of
-        them empty, would pass by its average.
-    """
-    counts = counts[counts > 0]
-    if not len(counts):
-        return False
-    return int(counts.sum()) < least * len(counts) or 2 * int((counts == 1).sum()) > len(counts)
+    label = study_rules.label_of(asked.study.dataset)
+    return (why for why, _ in rare_values.kept_names(asked.site.policy, asked.own, label))
 
 
 #: What of a question breaks which rule, by kind of question, in the order in which they are

@@ -7,15 +7,10 @@ to which question. The answers themselves are kept until the next round.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from unseen.core.atomic import write_atomically
 from unseen.engine.messages import Value
@@ -26,7 +21,6 @@ from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.site_ledger import Line, digest_of_parcel
 from unseen.privacy import kinds, wire
 
-LOG = logging.getLogger("flwr")
 RULE = "once"
 #: Of a job's state: the folder of the answers of its last round.
 ANSWERS = "answers"
@@ -139,7 +133,7 @@ def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
 def _masked(asked: Admitted) -> bool:
     """Return whether an answer is of rows under masks, which this site's side remembers."""
     sealing = asked.kind in (EXCHANGE, terms.ASK) and bool(asked.exchange.slots)
-    return sealing and isinstance(asked.channel, kinds.Masks)
+    return sealing and asked.channel.masked
 
 
 def _is_of(line: Line, study: str, key: str) -> bool:
@@ -156,10 +150,9 @@ def _stored_answer(asked: Admitted, place: Place) -> dict[str, Value] | None:
     """Return an answer from the disk. One that was lost is made again, but for decrypted ones."""
     path = asked.folder / ANSWERS / _name(place)
     if path.is_file():
-        content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True)
-        plain: dict[str, Value] = json.loads(wire.from_tensor(content["plain"]))
-        arrays = {name: wire.from_tensor(value) for name, value in content["bytes"].items()}
-        return {**plain, **content["tensors"], **arrays}
+        head, parts = wire.unpack(path.read_bytes(), "an answer that is kept")
+        content = dict(zip(head["bytes"], map(bytes, parts), strict=True))
+        return {**wire.decode(head["others"]), **content}
     if asked.kind == terms.ASK:
         raise Refused("this question was answered before, and the answer is not here.", RULE)
     return None
@@ -173,13 +166,10 @@ def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
     for path in folder.glob("*"):
         if not path.name.startswith((f"{place.round}-", f"{FIRST}-")):
             path.unlink()
-    tensors = {n: v.detach().cpu().clone() for n, v in answer.items() if isinstance(v, Tensor)}
-    content = {n: wire.to_tensor(v) for n, v in answer.items() if isinstance(v, bytes)}
-    rest = {n: v for n, v in answer.items() if not isinstance(v, Tensor | bytes)}
-    plain = wire.to_tensor(json.dumps(rest).encode())
-    buffer = io.BytesIO()
-    torch.save({"plain": plain, "tensors": tensors, "bytes": content}, buffer)
-    write_atomically(folder / _name(place), buffer.getvalue())
+    content = {name: value for name, value in answer.items() if isinstance(value, bytes)}
+    others = {name: value for name, value in answer.items() if name not in content}
+    head = {"bytes": [*content], "others": wire.encode(others)}
+    write_atomically(folder / _name(place), wire.pack(head, [*content.values()]))
 
 
 def _name(place: Place) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from unseen.engine.messages import Value, unpack, weight
+
 if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.serverapp import Grid
@@ -20,7 +22,26 @@ if TYPE_CHECKING:
 WAIT = 0.5
 #: Said of an answer of which no more is fetched.
 LARGER = "an answer larger than the {room:,} bytes that its question leaves room for"
+#: A SuperNode's number, and when it was started: a site that starts again is another node.
+Node = tuple[int, str]
 _THREAD = threading.local()
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What came of one message.
+
+    Attributes:
+        id: Number of the message.
+        parcel: Its answer, if it can be read.
+        fault: Else why there is none.
+        larger: Whether that is since the answer has more bytes than there is room for.
+    """
+
+    id: str
+    parcel: dict[str, Value] | None
+    fault: str
+    larger: bool
 
 
 @dataclass
@@ -60,23 +81,23 @@ class Pulls:
         self.grid = grid
         self.running: dict[str, Pull] = {}
 
-    def arrived(self, rooms: Mapping[str, int]) -> Iterator[tuple[str, Message, bool]]:
-        """Yield the answers that are here: question, answer, whether it is larger than its room.
+    def arrived(self, asked: Mapping[str, tuple[int, Node]]) -> Iterator[Arrival]:
+        """Yield what came of the messages whose answers are here.
 
         Args:
-            rooms: Question -> how many bytes its answer may have.
+            asked: Message -> how many bytes its answer may have, and the node that it was sent to.
 
         Raises:
             Exception: Whatever Flower raises where the server is gone.
         """
-        for id, room in rooms.items():
+        for id, (room, _) in asked.items():
             if id not in self.running:
                 pull = self.running[id] = Pull(room)
                 # A daemon: one that waits for a dead sender does not keep the run from ending.
                 pull.thread = threading.Thread(target=pull.run, args=(self.grid, id), daemon=True)
                 pull.thread.start()
         until = time.monotonic() + WAIT
-        for id in rooms:  # an answer to anything else waits for who asked for it
+        for id in asked:  # an answer to anything else waits for who asked for it
             pull = self.running[id]
             assert pull.thread is not None
             pull.thread.join(max(0.0, until - time.monotonic()))
@@ -85,7 +106,24 @@ class Pulls:
             del self.running[id]
             if pull.error is not None:
                 raise pull.error
-            yield from ((id, message, pull.larger) for message in pull.messages)
+            yield from (_arrival(id, m, pull.larger, *asked[id]) for m in pull.messages)
+
+
+def _arrival(id: str, message: Message, larger: bool, room: int, node: Node) -> Arrival:
+    """What came of one: the answer, or Flower's word on why there is none."""
+    parcel, fault = None, ""
+    try:
+        if message.has_error():
+            fault = f"no answer: {message.error.reason}"
+        elif message.metadata.src_node_id != node[0]:
+            fault = "an answer that another node gave in its name"
+        elif larger := weight(message.content) > room:
+            fault = LARGER.format(room=room)
+        else:
+            parcel = unpack(message.content)
+    except Exception as error:  # whatever a site sends, the others go on
+        fault = f"an answer that cannot be read ({type(error).__name__}: {error})"
+    return Arrival(id, parcel, fault, larger)
 
 
 def counted(make: Callable[..., Callable[[str], bytes]], stop: type[Exception]) -> Any:

@@ -10,9 +10,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from unseen.core import Exchange, Turn
 from unseen.core.round import due, recipients, sample
@@ -44,10 +43,6 @@ class Agreement:
     terms: Terms
     weights: str = ""
 
-    @classmethod
-    def read(cls, fields: object) -> Self:
-        return TypeAdapter(cls).validate_python(fields)
-
 
 @dataclass(frozen=True)
 class Position:
@@ -76,10 +71,6 @@ class Position:
     trial: Trial | None = None
     place: str = ""
     layout: str = "none"
-
-    @classmethod
-    def read(cls, fields: object) -> Self:
-        return TypeAdapter(cls).validate_python(fields, strict=False)
 
     def job(self, run: str) -> str:
         """Return what ledgers call the job."""
@@ -174,12 +165,7 @@ def before(runtime: Runtime, position: Position) -> tuple[int, str] | None:
     return None
 
 
-def fields_of(agreement: Agreement) -> dict[str, Any]:
-    """Return an agreement as JSON can hold it."""
-    return asdict(agreement)
-
-
 def fingerprint(agreement: Agreement) -> str:
     """Return the digest by which an agreement is known to be the same."""
-    text = json.dumps(fields_of(agreement), sort_keys=True, default=list)
+    text = json.dumps(asdict(agreement), sort_keys=True, default=list)
     return hashlib.sha256(text.encode()).hexdigest()

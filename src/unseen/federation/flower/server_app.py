@@ -11,10 +11,10 @@ from unseen.federation.flower.model_run import train
 from unseen.federation.flower.pulls import counted
 from unseen.federation.flower.server_run import run
 from unseen.federation.kits.closed import umask
-from unseen.federation.process import UMASK, log_as_asked
+from unseen.federation.process import UMASK, log_in_lines
 
 app = ServerApp()
-log_as_asked()
+log_in_lines()
 flower_workarounds.bound_answers(counted)
 
 

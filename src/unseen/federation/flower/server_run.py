@@ -21,8 +21,8 @@ from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
 from unseen.federation.flower.column_sums import column_sums
-from unseen.federation.flower.script import Agreement, Position, fields_of, tasks_by_plan
-from unseen.federation.flower.site_backend import MESSAGES, Sites, placed
+from unseen.federation.flower.script import Agreement, Position, tasks_by_plan
+from unseen.federation.flower.site_backend import Sites, placed
 from unseen.federation.flower.site_messages import Link
 from unseen.federation.flower.site_plan import (
     named,
@@ -32,7 +32,8 @@ from unseen.federation.flower.site_plan import (
     stated,
 )
 from unseen.federation.flower.terms import PROTOCOL, Facts, Terms
-from unseen.federation.policy.proposals import SIGNATURE, federated, settings_of
+from unseen.federation.policy.proposals import federated, settings_of
+from unseen.federation.standing import MESSAGES, SIGNATURE, STANDING, TERMS
 from unseen.results import study_file
 from unseen.results.records import Job, to_line
 from unseen.results.study_results import Results
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 LOG = logging.getLogger("flwr")
-TERMS, STATUS, TABLE = "terms.json", "federation.json", "table.txt"
+TABLE = "table.txt"
 #: How long a run waits for the one before it to notice that its server is gone, in seconds.
 BEFORE = 60.0
 #: How long a run that goes on waits for all of its sites before the minimum is enough, in seconds.
@@ -204,7 +205,7 @@ def followed(out: Path, read: Callable[[], StudySpec]) -> Iterator[tuple[StudySp
         out: Folder of the records.
         read: Returns the study.
     """
-    status = Status(out / STATUS)
+    status = Status(out / STANDING)
     try:
         study = read()
         with waited(out):
@@ -251,7 +252,7 @@ def opened(
     head: dict[str, Any] = {"study": settings_of(study), "signature": _signature(out)}
     hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
     hello = {**hello, "head": json.dumps({**head, "run": run})}
-    link = Link(grid, limits, hello, status.tell, account=Account(out))
+    link = Link(grid, limits, hello, status.tell, account=partial(account, out))
     without: dict[str, str] = {}
     if earlier is not None:
         # The sites that began go on; one that does not come back in a while is not waited for.
@@ -271,7 +272,7 @@ def opened(
     planned = planned_study(study, out, facts, terms)
     members = {name: fact.role for name, fact in facts.items()}
     weights = str(planned.setting.weights or "") if study.keeps_weights else ""
-    head["agreement"] = fields_of(Agreement(run, members, terms, weights))
+    head["agreement"] = asdict(Agreement(run, members, terms, weights))
     planned.check_code()
     if earlier is None:
         _begin(out, run, facts, without)
@@ -281,19 +282,10 @@ def opened(
     return Session(planned, terms, link, head, out, study, facts)
 
 
-@dataclass(frozen=True)
-class Account:
-    """Writes down the answers to the first question of all, by their lines in the sites' ledgers.
-
-    Attributes:
-        out: Folder of the records.
-    """
-
-    out: Path
-
-    def __call__(self, site: str, entry: str) -> None:
-        with (self.out / MESSAGES).open("ab") as file:
-            file.write(to_line({"site": site, "kind": "hello", "entry": entry}))
+def account(out: Path, site: str, entry: str) -> None:
+    """Write down the answer to the first question of all, by its line in the site's ledger."""
+    with (out / MESSAGES).open("ab") as file:
+        file.write(to_line({"site": site, "kind": "hello", "entry": entry}))
 
 
 def _signature(out: Path) -> Mapping[str, Any]:

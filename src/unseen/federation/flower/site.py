@@ -94,12 +94,10 @@ class Site:
             if not isinstance(settings.get(key), str):
                 raise UnseenError(f'{file} must say {key} = "..."; found {settings.get(key)!r}.')
         policy = SitePolicy.read(folder)
-        changes: dict[str, Any] = {"code": (*policy.code, *settings.get("allow", ()))}
-        if settings.get("insecure"):  # a trial in plaintext, where nobody has a key
-            changes["signed"] = False
+        code = {"code": (*policy.code, *settings.get("allow", ()))}
         return cls(
             settings["name"], folder / settings["data"], state, settings.get("role", "train"),
-            folder, settings.get("federation", ""), policy.model_copy(update=changes),
+            folder, settings.get("federation", ""), policy.model_copy(update=code),
         )  # fmt: skip
 
 

@@ -27,12 +27,12 @@ from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
 from unseen.federation.flower.script import Position
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
+from unseen.federation.standing import MESSAGES
 from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channel, channelled, kinds, wire
 from unseen.results.records import read_lines, to_line
 from unseen.spec.study import StudySpec
 
-MESSAGES = "messages.jsonl"
 #: Why a site has no part in an exchange that is played again, as the others have it.
 AWAY = "did not answer when this exchange was first played"
 #: Of a job: questions about ciphertexts that are asked again as they were.
@@ -322,14 +322,13 @@ def placed(
     position = replace(sites.position, layout=terms.fingerprint(model))
     sites = replace(sites, model=model, position=position)
     kind = channel.read(study.privacy.channel, study.privacy.server)
-    if isinstance(kind, kinds.Clear):
+    if not kind.hides:
         return sites
     # The SuperLink's home is in the kit that it was started from.
-    public = Path(os.environ.get("FLWR_HOME", "home")).parent / kinds.PUBLIC
-    files = {kinds.PUBLIC: public.read_bytes()} if public.is_file() else {}
-    if not files and isinstance(kind, kinds.CKKS):
-        what = f"privacy.channel = {study.privacy.channel!r} needs {kinds.PUBLIC} in its kit."
-        raise UnseenError(what, remedy="Make the kits with ckks = true.")
-    return SealedSites(
-        replace(sites, sealed=True), partial(channel.server_side, kind, files), memories
-    )
+    kit = Path(os.environ.get("FLWR_HOME", "home")).parent
+    files = {n: (kit / n).read_bytes() for n in kind.server_files if (kit / n).is_file()}
+    for name in kind.server_files:
+        if name not in files:
+            what = f"privacy.channel = {study.privacy.channel!r} needs {name} in its kit."
+            raise UnseenError(what, remedy="Make the kits with ckks = true.")
+    return SealedSites(replace(sites, sealed=True), partial(kind.server, files), memories)

@@ -18,8 +18,8 @@ from unseen.federation.flower.answers import (
     reasons,
     text_in,
 )
-from unseen.federation.flower.pulls import Pulls
-from unseen.federation.flower.question import ATTEMPTS, SLACK, Node, Question, arrivals
+from unseen.federation.flower.pulls import Node, Pulls
+from unseen.federation.flower.question import ATTEMPTS, SLACK, Question
 from unseen.federation.flower.roll_call import RollCall
 from unseen.federation.flower.terms import ENTRY, FAILED, PROTOCOL, Facts, Refused
 from unseen.spec.study import Federation
@@ -110,7 +110,7 @@ class Link:
                 self.hellos[id] = node
             if set(self.sites()) != before:
                 self.tell(connected=sorted(self.sites()))
-        for got in arrivals(self.pulls, {id: (FACTS, n) for id, n in self.hellos.items()}):
+        for got in self.pulls.arrived({id: (FACTS, n) for id, n in self.hellos.items()}):
             if got.id not in self.hellos:
                 continue
             node = self.hellos.pop(got.id)
@@ -316,7 +316,7 @@ class Link:
     def _receive(self, questions: Iterable[Question], about: str, good: Judge) -> None:
         """Note the answers that came; one that comes twice finds no question."""
         ids = {q.id: q for q in questions if q.id}
-        for got in arrivals(self.pulls, {id: (q.room, q.node) for id, q in ids.items()}):
+        for got in self.pulls.arrived({id: (q.room, q.node) for id, q in ids.items()}):
             q = ids.pop(got.id, None)
             if q is None:
                 continue

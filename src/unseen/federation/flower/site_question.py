@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -52,8 +52,8 @@ class Head:
     study: dict[str, Any]
     signature: dict[str, Any] = field(default_factory=dict)
     run: str = ""
-    agreement: dict[str, Any] | None = None
-    position: dict[str, Any] | None = None
+    agreement: Agreement | None = None
+    position: Position | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,6 @@ class Question:
         head: What it says in words.
         agreed: The study.
         parcel: The message.
-        agreement, position: Those of the head; None in a hello.
     """
 
     kind: str
@@ -74,8 +73,6 @@ class Question:
     head: Head
     agreed: StudySpec
     parcel: Parcel
-    agreement: Agreement | None
-    position: Position | None
 
     @classmethod
     def read(cls, parcel: Parcel) -> Self:
@@ -93,20 +90,18 @@ class Question:
         _check_fields(kind, parcel)
         try:
             head = TypeAdapter(Head).validate_json(str(parcel["head"]))
-            agreement = None if head.agreement is None else Agreement.read(head.agreement)
-            position = None if head.position is None else Position.read(head.position)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))[:80]
             what = f"the head of the message cannot be read: {first['msg']}"
             raise Refused(f"{what}: {where}." if where else f"{what}.") from None
-        if (kind == HELLO) != (agreement is None) or (kind == HELLO) != (position is None):
+        if {head.agreement is None, head.position is None} != {kind == HELLO}:
             raise Refused(f"a message of the kind {kind!r} has no such head.")
         if kind == HELLO and parcel["about"] != HELLO:
             raise Refused("a hello is about nothing else.")
         try:
             study = StudySpec(**head.study)
-            question = cls(kind, str(parcel["about"]), head, study, parcel, agreement, position)
+            question = cls(kind, str(parcel["about"]), head, study, parcel)
             _ = question.proposal.digest, question.payload  # of numbers that JSON can hold
         except (TypeError, ValueError) as error:  # it speaks of the study alone
             raise Refused(f"the study cannot be read: {error}", "study") from None
@@ -117,9 +112,15 @@ class Question:
         return Proposal(self.agreed, self.head.signature)
 
     @property
+    def position(self) -> Position | None:
+        """What is asked for; nothing in a hello."""
+        return self.head.position
+
+    @property
     def run(self) -> str:
         """The run's number."""
-        return self.head.run if self.agreement is None else self.agreement.run
+        agreement = self.head.agreement
+        return self.head.run if agreement is None else agreement.run
 
     @cached_property
     def payload(self) -> str:
@@ -127,7 +128,7 @@ class Question:
 
         A coordinator may sign again what it signed before.
         """
-        words = {name: value for name, value in vars(self.head).items() if name != "signature"}
+        words = {name: value for name, value in asdict(self.head).items() if name != "signature"}
         own: dict[str, Value] = {**self.parcel, "head": json.dumps(words, sort_keys=True)}
         return digest_of_parcel(own)
 

@@ -70,7 +70,6 @@ class Kit(Settings):
         name: The site's or the person's name, or `server`.
         role: Whether a site trains or only evaluates; what a person may do.
         listen: The address that the server binds.
-        insecure: Whether this start is in plaintext, without certificates and keys of sites.
     """
 
     about: ClassVar[str] = "kit.toml cannot be read"
@@ -82,16 +81,14 @@ class Kit(Settings):
     name: str
     role: Role | PersonRole
     listen: str
-    insecure: bool = False
 
     @classmethod
-    def read(cls, folder: str | Path, kind: Kind | None = None, insecure: bool = False) -> Kit:
+    def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
         """Return the kit in a folder.
 
         Args:
             folder: The kit's folder.
             kind: Of which kind the kit must be, if any.
-            insecure: Whether this start is in plaintext; never said by the kit itself.
 
         Raises:
             UnseenError: The folder is not a kit, or of the other kind.
@@ -106,7 +103,7 @@ class Kit(Settings):
         try:
             settings: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
             settings = {**UNSAID.get(settings.get("kind", ""), {}), **settings}
-            kit = cls(folder=path, insecure=insecure, **settings)
+            kit = cls(folder=path, **settings)
         except (tomllib.TOMLDecodeError, WrongSettings, TypeError) as error:
             why = sentences(error.faults) if isinstance(error, WrongSettings) else f"{error}."
             raise UnseenError(f"{file} cannot be read: {why}", remedy="Copy it again.") from None
@@ -147,8 +144,7 @@ class Kit(Settings):
         Note:
             A server never starts with a kit that contains a key that could decrypt updates.
         """
-        looks = (readable, missing, exposed, outdated, unsigned, others)
-        for look in looks[:1] if self.insecure else looks:
+        for look in (readable, missing, exposed, outdated, unsigned, others):
             for fault in look(self):
                 raise fault
 

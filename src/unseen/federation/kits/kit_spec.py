@@ -14,8 +14,8 @@ from unseen.spec.named import toml
 from unseen.spec.wording import Settings, WrongSettings, sentences
 
 Role = Literal["train", "evaluate"]
-#: What people may do: a coordinator signs studies, an observer signs none.
-PersonRole = Literal["coordinator", "observer"]
+#: What people may do: a coordinator signs studies.
+PersonRole = Literal["coordinator"]
 #: A name that is also a folder, a field of a certificate and a word of a command line.
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 PLAIN = "lower-case letters, digits and dashes, 40 at most"
@@ -68,7 +68,7 @@ class Federation(Settings):
         days: Validity of the server's certificate.
         ca_days: Validity of the authority that signs it.
         sites: Name -> `train` or `evaluate`.
-        people: Name -> `coordinator`, who signs studies, or `observer`, who signs none.
+        people: Name -> `coordinator`, who signs studies.
         ckks: Whether the kits get keys for encrypted sums.
         masks: Whether the kits get keys for masked sums.
     """
@@ -85,7 +85,7 @@ class Federation(Settings):
     )
     people: dict[Annotated[str, AfterValidator(_person)], PersonRole] = Field(
         default_factory=lambda: dict[str, PersonRole](coordinator="coordinator"),
-        description="a table of people, each name = 'coordinator' or 'observer'",
+        description="a table of people, each name = 'coordinator'",
     )
     ckks: bool = False
     masks: bool = False

@@ -43,8 +43,8 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
     authority.write_server(out / "server", federation.servers, begin, federation.days)
     for name in (*names[1:], *people):
         _kit(federation, out, name)
-    for name, role in federation.people.items():
-        _certify(out, federation, name, role)
+    for name in people:
+        signatures.write_person(out / "ca", out / name, federation.name, name, federation.days)
     write_sum_keys(out, list(federation.sites), federation.channels)
     signatures.sign_kit(out / "ca", out / "server")
     write(out / DESCRIPTION, federation.text().encode())
@@ -125,10 +125,6 @@ def _kit(federation: Federation, out: Path, name: str) -> None:
     (folder / "start.sh").chmod(0o755)
 
 
-def _certify(out: Path, federation: Federation, name: str, role: str) -> None:
-    signatures.write_person(out / "ca", out / name, federation.name, name, role, federation.days)
-
-
 def write_sum_keys(
     kits: Path, sites: Sequence[str], channels: Iterable[str], shared: Mapping[str, bytes] = EMPTY
 ) -> None:
@@ -147,7 +143,7 @@ def write_sum_keys(
     from unseen.privacy import channel
 
     for name in channels:
-        server, own = channel.keys(channel.read(name), sites, shared)
+        server, own = channel.read(name).keys(sites, shared)
         for kit, files in {"server": server, **own}.items():
             if kit not in ("server", *sites) and not (kits / kit).is_dir():
                 continue  # a site whose kit is elsewhere

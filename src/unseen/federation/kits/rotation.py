@@ -17,14 +17,13 @@ SUMS = {
 }  # fmt: skip
 
 
-def renew(out: Path, name: str, days: int | None = None, now: datetime | None = None) -> list[Path]:
+def renew(out: Path, name: str, now: datetime | None = None) -> list[Path]:
     """Replace old keys by new ones.
 
     Args:
         out: Folder of the kits.
         name: `server`: a key and a certificate. A site: its key pair. `ckks` or `masks`: the keys
             of sums of all sites. A person: a key and a certificate, the old key being revoked.
-        days: How long a certificate is valid; as the federation says, if None.
         now: When it begins, for tests.
 
     Returns:
@@ -34,20 +33,18 @@ def renew(out: Path, name: str, days: int | None = None, now: datetime | None = 
     names = ("server", *federation.sites, *federation.people, *federation.channels)
     if name not in names:
         raise nearest("kit", name, names)
-    days = days or federation.days
     if name in ("server", "ckks", *federation.people):
         _need_authority(ca)
     if name == "server":
         begin = now or datetime.now(UTC)
-        Authority.read(ca).write_server(server, federation.servers, begin, days)
+        Authority.read(ca).write_server(server, federation.servers, begin, federation.days)
         signatures.sign_kit(ca, server)
         return [server / "server.key", server / "server.crt", server / signatures.SIGNED]
     if name in SUMS:
         return _new_sums(out, federation, [name])
     if name in federation.people:
         lists = _revoked(out, federation, [_key(out, name)])
-        role = federation.people[name]
-        signatures.write_person(ca, out / name, federation.name, name, role, days)
+        signatures.write_person(ca, out / name, federation.name, name, federation.days)
         return [out / name / signatures.PERSON_KEY, out / name / signatures.PERSON, *lists]
     write_site_keys(out / name, server, name)
     return [out / name / "site.key", out / name / "site.pub", server / "sites" / f"{name}.pub"]

@@ -51,25 +51,21 @@ def authority_of(kit: Path) -> str:
         raise UnseenError(f"{kit / AUTHORITY} does not exist.", remedy=remedy) from None
 
 
-def write_person(
-    ca: Path, folder: Path, federation: str, name: str, role: str, days: int
-) -> dict[str, Any]:
-    """Write a new key of a person and the certificate that the authority signs for it.
+def write_person(ca: Path, folder: Path, federation: str, name: str, days: int) -> None:
+    """Write a new key of a coordinator and the certificate that the authority signs for it.
 
     Args:
         ca: The authority's folder.
         folder: The person's kit.
         federation: The federation.
         name: The person.
-        role: `coordinator` or `observer`.
         days: How long the certificate is valid.
     """
     until = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
-    content = {"kind": "person", "federation": federation, "name": name, "role": role}
-    content |= {"key": write_key(folder, PERSON_KEY), "until": until}
+    content = {"kind": "person", "federation": federation, "name": name}
+    content |= {"role": "coordinator", "key": write_key(folder, PERSON_KEY), "until": until}
     document = signed(content, ca / AUTHORITY_KEY)
     write(folder / PERSON, json.dumps(document, indent=1).encode())
-    return document
 
 
 def revoke(ca: Path, keys: Sequence[str]) -> bytes:
@@ -111,7 +107,7 @@ def sign_study(person: Path, digest: str) -> dict[str, Any]:
         digest: Of the study.
     """
     certificate = read(person / PERSON)
-    check_person(certificate, authority_of(person), revoked(person), "coordinator")
+    check_person(certificate, authority_of(person), revoked(person))
     content = {"kind": "study", "federation": certificate["federation"], "study": digest}
     content |= {"time": datetime.now(UTC).isoformat(timespec="seconds"), "person": certificate}
     return signed(content, person / PERSON_KEY)
@@ -126,22 +122,18 @@ def revoked(kit: Path) -> list[str]:
     return list(document["keys"])
 
 
-def check_person(
-    certificate: Document, authority: str, revoked_keys: Sequence[str], role: str
-) -> None:
-    """Refuse a person who may not do what the role may.
+def check_person(certificate: Document, authority: str, revoked_keys: Sequence[str]) -> None:
+    """Refuse a person who is no coordinator of this federation.
 
     Args:
         certificate: The person's.
         authority: The authority's public key.
         revoked_keys: Revoked keys.
-        role: The role that it takes.
     """
     name = f"the certificate of {certificate.get('name')!r}"
     check(certificate, authority, name)
-    if certificate.get("kind") != "person" or certificate.get("role") != role:
-        what = f"{name} is of an {certificate.get('role')}, and this takes a {role}."
-        raise UnseenError(what)
+    if certificate.get("kind") != "person" or certificate.get("role") != "coordinator":
+        raise UnseenError(f"{name} is not of a coordinator.")
     if certificate["key"] in revoked_keys:
         raise UnseenError(f"{name} was revoked by the federation's authority.")
     if datetime.fromisoformat(certificate["until"]) < datetime.now(UTC):
@@ -167,7 +159,7 @@ def check_study(kit: Path, document: Document, digest: str, federation: str) -> 
     person = document.get("person")
     if not isinstance(person, Mapping):
         raise UnseenError("the study's signature does not say whose it is.")
-    check_person(person, authority_of(kit), revoked(kit), "coordinator")
+    check_person(person, authority_of(kit), revoked(kit))
     check(document, str(person["key"]), "the study")
     subject = document.get("kind"), document.get("federation"), document.get("study")
     if subject != ("study", federation, digest):

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation.policy.proposals import SHORT
 from unseen.federation.policy.site_ledger import BEFOREHAND, Line, entry_of
-from unseen.federation.standing import records_in
+from unseen.federation.standing import MESSAGES, TERMS, records_in, whole_lines
 from unseen.results.records import AFTER, LEDGER, Job, read_lines
 
-#: Of the records: what the sites told at the start, and every message of a job.
-TERMS, MESSAGES = "terms.json", "messages.jsonl"
 #: Of a group of lines, how many numbers and rounds are listed.
 MOST = 6
 
@@ -133,17 +130,9 @@ def _run(out: Path) -> str:
 def _messages(out: Path, site: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield the folder, and what the server noted, of each answer with a line in the ledger."""
     for path in sorted(out.rglob(MESSAGES)):
-        for line in _read(path):
+        for line in whole_lines(path):
             if line.get("site") == site and line.get("entry"):
                 yield path.parent, line
-
-
-def _read(path: Path) -> list[Any]:
-    lines = []
-    for text in path.read_text("utf-8").splitlines() if path.is_file() else ():
-        with suppress(ValueError):  # a line that was cut short when the server was killed
-            lines.append(json.loads(text))
-    return lines
 
 
 def _jobs(lines: Sequence[Line], run: str) -> dict[str, list[Line]]:

@@ -6,21 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from unseen.core.parts import innermost
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import single
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.federation.flower.gate import named_values, nearly_unique
 from unseen.federation.flower.site import Site
+from unseen.federation.flower.trained_counts import trained_counts
+from unseen.federation.policy.rare_values import kept_names
 from unseen.federation.policy.site_policy import CHANNELS
-from unseen.federation.policy.study_rules import breaches, columns_of, method_breaches
-from unseen.local.train import Train, reads_validation
-from unseen.privacy import channel, kinds
-from unseen.privacy.dp import steps_of
+from unseen.federation.policy.study_rules import breaches, label_of, method_breaches
+from unseen.local.train import reads_validation
+from unseen.privacy import channel
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.batch_sizes import check_batches
@@ -29,11 +26,6 @@ from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting
-
-#: Files of a kit that a channel needs at a site.
-KEYS: dict[type, tuple[str, ...]] = {
-    kinds.Masks: (kinds.PRIVATE, kinds.PUBLICS), kinds.CKKS: (kinds.SECRET,),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,8 @@ def of_data(site: Site, study: StudySpec, data: DataSet, roles: Sequence[str]) -
         remedy = "bring more rows, or lower least.examples in site.toml"
         yield Refusal("least.examples", f"{rows} rows are here, and {least} are the least", remedy)
         return
-    yield from _unique(site, study, data)
+    for why, remedy in kept_names(site.policy, data, label_of(study.dataset)):
+        yield Refusal("columns", why, remedy)
     yield from _keys(site, study)
     yield from _sites(site, study, roles)
     if "source" in roles:
@@ -105,35 +98,30 @@ def rows_by_split(study: StudySpec, data: DataSet, name: str) -> tuple[int, int]
         data: The site's data.
         name: The site.
     """
-    prepared = _prepared(study, data, name, study.seed_list[0])
-    client = prepared.everyone[name]
+    client = prepared_here(study, data, name).everyone[name]
     return len(client.split("train")), len(client.split("validation"))
 
 
-def _prepared(study: StudySpec, data: DataSet, name: str, seed: int) -> Prepared:
-    return prepare(data, Task("preflight", (name,), (), ()), study, seed)
+def prepared_here(study: StudySpec, data: DataSet, name: str, seed: int | None = None) -> Prepared:
+    """Return a site's rows as it would train on them, with the study's first seed by default."""
+    first = study.seed_list[0] if seed is None else seed
+    return prepare(data, Task("preflight", (name,), (), ()), study, first)
 
 
-def _unique(site: Site, study: StudySpec, data: DataSet) -> Iterator[Refusal]:
-    policy, uses = site.policy, columns_of(study.dataset)
-    label = next((name for name, use in uses if use == "label"), "classes")
-    for column, codes, names in named_values(data, label) if data.schema is not None else ():
-        counts = torch.bincount(codes[codes >= 0].long(), minlength=len(names))
-        if policy.columns is not None and "levels" not in policy.uses(column):
-            remedy = f"[columns] {column!r} = [..., 'levels'] in site.toml lets them leave"
-            yield Refusal("columns", f"the names of the values of {column!r} do not leave", remedy)
-        if nearly_unique(counts, policy.least.rows_per_level):
-            why = f"{column!r} has nearly a value of its own for each row"
-            remedy = "leave the column out: drop=[...] in the study, or remove it from the file"
-            yield Refusal("columns", why, remedy)
+def runtime_here(
+    study: StudySpec, data: DataSet, prepared: Prepared, method: str, seed: int
+) -> Runtime:
+    """Return what a site would run, by its own data alone: others may add categories."""
+    entry = info(parse(study.dataset)[0].name)
+    metrics = chosen_metrics(study, data, entry.metrics)
+    setting = Setting(study, Path(), None, "", study.model or entry.model, metrics)
+    return Runtime.of(setting, data, prepared, method, seed, clients=3)
 
 
 def _keys(site: Site, study: StudySpec) -> Iterator[Refusal]:
     if study.privacy.kind not in CHANNELS:
         return
-    kind = channel.read(study.privacy.channel, study.privacy.server)
-    needed = next((names for of, names in KEYS.items() if isinstance(kind, of)), ())
-    for name in needed:
+    for name in channel.read(study.privacy.channel, study.privacy.server).files:
         if not ((site.kit or Path()) / name).is_file():
             remedy = "the organiser makes the keys: unseen federation provision --renew KIND"
             why = f"privacy.channel = {study.privacy.channel!r} needs {name} in this kit"
@@ -150,7 +138,7 @@ def _sites(site: Site, study: StudySpec, roles: Sequence[str]) -> Iterator[Refus
 def _source(site: Site, study: StudySpec, data: DataSet, seed: int) -> Iterator[Refusal]:
     """Yield what would be refused of a site that trains, with one seed."""
     try:
-        prepared = _prepared(study, data, site.name, seed)
+        prepared = prepared_here(study, data, site.name, seed)
     except UnseenError as error:
         yield Refusal("study", error.what.rstrip("."), error.remedy)
         return
@@ -183,11 +171,8 @@ def _method(
     """Yield what would be refused of one method, completed for this site's data."""
     policy, client = site.policy, prepared.everyone[site.name]
     train, rest = len(client.split("train")), len(client.split("validation"))
-    entry = info(parse(study.dataset)[0].name)
-    metrics = chosen_metrics(study, data, entry.metrics)
-    setting = Setting(study, Path(), None, "", study.model or entry.model, metrics)
     try:
-        runtime = Runtime.of(setting, data, prepared, text, seed, clients=3)
+        runtime = runtime_here(study, data, prepared, text, seed)
         method = runtime.method
         check_clients(prepared, study, Task("preflight", (site.name,), (), ()), not method.fits)
         if not method.fits:
@@ -205,18 +190,14 @@ def _method(
         yield Refusal("most.rounds", why, "ask for fewer, or raise most.rounds in site.toml")
     least = policy.least
     for exchange in (exchange for exchange in method.exchanges if exchange.slots):
-        local, behind = innermost(exchange.local), train
-        if any(map(reads_validation, single(exchange.local))):
-            behind = min(train, rest)
-            if "validation" not in policy.evaluate:
-                why = f"{text} sends figures of its held-back rows, and these do not leave"
-                yield Refusal("evaluate", why, 'evaluate = ["validation"] in site.toml lets them')
-        if isinstance(local, Train):
-            steps = steps_of(train, local.training)
-            behind = min(behind, steps * local.training.batch_size)
-            if steps < least.steps:
-                why = f"{text} takes {steps} steps on {train} rows, and {least.steps} are the least"
-                yield Refusal("least.steps", why, "take smaller batches or more epochs")
+        validates = any(map(reads_validation, single(exchange.local)))
+        if validates and "validation" not in policy.evaluate:
+            why = f"{text} sends figures of its held-back rows, and these do not leave"
+            yield Refusal("evaluate", why, 'evaluate = ["validation"] in site.toml lets them')
+        _, steps, behind = trained_counts(client, exchange.local, validates)
+        if steps is not None and steps < least.steps:
+            why = f"{text} takes {steps} steps on {train} rows, and {least.steps} are the least"
+            yield Refusal("least.steps", why, "take smaller batches or more epochs")
         if behind < least.examples:
             why = f"{text}: {exchange.name} would be made of {behind} of {train + rest} rows"
             why += f", and {least.examples} are the least"

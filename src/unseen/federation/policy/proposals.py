@@ -22,8 +22,6 @@ SIMULATED = {
 }
 #: Columns that a table must name, with an example of each.
 COLUMNS = {"domain": "hospital", "label": "died"}
-#: The signature under a run's study, among its records.
-SIGNATURE = "signature.json"
 #: Digits of a digest that people read.
 SHORT = 12
 

@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
-from unseen.expression import parse
-from unseen.federation.flower.gate import named_values
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_plan import roles_of
 from unseen.federation.kits.signatures import check_study
 from unseen.federation.policy import preflight
 from unseen.federation.policy.proposals import SHORT, Proposal
-from unseen.federation.policy.rare_values import rare
-from unseen.federation.policy.study_rules import columns_of, sight_of
+from unseen.federation.policy.rare_values import named_values, rare
+from unseen.federation.policy.study_rules import columns_of, label_of, sight_of
 from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
 from unseen.results.records import TEST, VALIDATE
 from unseen.serving.description import not_in_the_clear
-from unseen.spec.holdout import Groups, Task
+from unseen.spec.holdout import Groups
 from unseen.spec.length import in_words
 from unseen.spec.study import StudySpec
 from unseen.spec.visible import visible
-from unseen.study.label_kinds import chosen_metrics
-from unseen.study.prepare import prepare
 from unseen.study.runtime import Runtime
-from unseen.study.setting import Setting
 from unseen.study.spaces import spaces_of
 
 #: What the server can read of an update, by channel, and of the model.
@@ -122,8 +116,7 @@ def _data(study: StudySpec, data: DataSet, trains: bool) -> Iterator[str]:
     for name, use in uses:
         if use not in ("feature", "text", "domain"):
             yield f"  {use:11} {name}"
-    label = next((name for name, use in uses if use == "label"), "classes")
-    for column, _, names in named_values(data, label):
+    for column, _, names in named_values(data, label_of(study.dataset)):
         more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
         yield f"  leaves      the names of {column}: {', '.join(names[:LISTED])}{more}"
     if trains and data.schema is not None and study.privacy.columns is None:
@@ -180,22 +173,14 @@ def _trained(site: Site, study: StudySpec, text: str, data: DataSet | None) -> I
     if data is None:
         return
     try:
-        runtime = _runtime(site, study, text, data)
+        prepared, seed = preflight.prepared_here(study, data, site.name), study.seed_list[0]
+        runtime = preflight.runtime_here(study, data, prepared, text, seed)
         if runtime.method.rounds is not None:
             yield f"  how long    {runtime.method.rounds} rounds of {method.name}"
         for line in _exchanges(runtime):
             yield f"  leaves      {line}"
     except UnseenError as error:
         yield f"  leaves      not known before it runs: {error}"
-
-
-def _runtime(site: Site, study: StudySpec, text: str, data: DataSet) -> Runtime:
-    """What this site would run, by its own data alone: others may add categories."""
-    entry = info(parse(study.dataset)[0].name)
-    metrics = chosen_metrics(study, data, entry.metrics)
-    setting = Setting(study, Path(), None, "", study.model or entry.model, metrics)
-    task, seed = Task("review", (site.name,), (), ()), study.seed_list[0]
-    return Runtime.of(setting, data, prepare(data, task, study, seed), text, seed, clients=3)
 
 
 def _exchanges(runtime: Runtime) -> Iterator[str]:

@@ -56,6 +56,12 @@ def columns_of(expression: str) -> list[tuple[str, str]]:
     return uses
 
 
+def label_of(expression: str) -> str:
+    """Return what the label of a data set is called."""
+    uses = columns_of(expression)
+    return next((name for name, use in uses if use == "label"), "classes")
+
+
 def _code(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     """Yield the parts outside unseen that the site has not allowed."""
     for expression in expressions(study):

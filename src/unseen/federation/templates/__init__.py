@@ -1,4 +1,4 @@
-"""Texts that kits, their processes and diagrams are written from; no torch is imported."""
+"""Texts that kits and their processes are written from; no torch is imported."""
 
 from importlib.resources import files
 

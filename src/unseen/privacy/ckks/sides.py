@@ -19,7 +19,7 @@ from unseen.errors import BadReply, UnseenError
 from unseen.privacy import kinds, wire
 from unseen.privacy.ckks import arithmetic
 from unseen.privacy.ckks.arithmetic import WEIGHT_STEP, Floats
-from unseen.privacy.kinds import CKKS, QUESTION, Ask, Sealed, SealedRows, ServerSide
+from unseen.privacy.kinds import QUESTION, Ask, Sealed, SealedRows, ServerSide
 from unseen.privacy.seal import MODULI, SLOTS, Keys, check_public
 
 Slices = Sequence[slice] | None
@@ -35,24 +35,18 @@ class Site(kinds.Site):
         method: The method, as the sites play it.
         name: The site.
         files: Those of its keys.
-        kind: The channel.
-        job: The run that sealed states belong to.
+        width: Length of sketches, in place of rows in inner products; 0 for exact ones.
 
     Note:
         It answers each kind of question once per slot and exchange, and only about the exchange
         that it last sealed a reply for. Who takes part, the scheme's levels and its own row's scale
         it knows itself, and its own square it compares in every block.
-
-    Attributes:
-        company: Who takes part in the exchange, where that is known; others are refused.
     """
 
-    company: tuple[str, ...] = ()
-
     def __init__(
-        self, method: Method, name: str, files: Mapping[str, bytes], kind: CKKS, job: str = ""
+        self, method: Method, name: str, files: Mapping[str, bytes], width: int = 0
     ) -> None:
-        self.secret, self.kind, self.job = files[kinds.SECRET], kind, job
+        self.secret, self.width = files[kinds.SECRET], width
         self.keys = Keys(self.secret, "secret")
         super().__init__(name, {"context": self.keys.identity})
         self.exchanges = {exchange.name: exchange for exchange in method.exchanges}
@@ -66,9 +60,9 @@ class Site(kinds.Site):
         products = rule is not None and rule.sees == "products"
         layers = rule is not None and products and rule.blocks != "whole"
         multiplied, sketch = row.double(), None
-        if products and self.kind.width:
+        if products and self.width:
             stream = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{slot}"
-            multiplied = sketch = arithmetic.sketched(row, self.kind.width, keyed(stream))
+            multiplied = sketch = arithmetic.sketched(row, self.width, keyed(stream))
         self.pending["sizes"][slot] = len(row)
         content = arithmetic.encrypt(self.keys, row, head, 2 if layers else 1, sketch)
         if products:
@@ -139,7 +133,7 @@ class Site(kinds.Site):
         expected = {
             "size": self.pending["sizes"][slot], "levels": own["levels"],
             "count": len(blocks) if by_blocks else 1,
-            "width": 0 if by_blocks else self.kind.width,
+            "width": 0 if by_blocks else self.width,
         }  # fmt: skip
         wire.expect(header, QUESTION, **expected)
         if by_blocks == (blocks is None) or len(header["exponents"]) != len(names):
@@ -222,7 +216,7 @@ class EncryptedRows(SealedRows["Server"]):
         """Return the weights that the sites compute of the inner products; all must agree."""
         server, names, (K, P) = self.server, self.names, self.shape
         runs = None if blocks is None else [[b.start, b.stop] for b in blocks]
-        width = server.kind.width if runs is None else 0
+        width = server.width if runs is None else 0
         key = "sketch exponent" if width else "exponent"
         header = {
             "kind": "weigh", **self._label(), "names": names, "blocks": runs,
@@ -297,18 +291,17 @@ class Server(ServerSide):
     """The server's side: made of public bytes, and of nothing else.
 
     Args:
-        method: The method, as the sites play it.
         files: Those of the server's keys.
-        kind: The channel.
+        width: As the sites have it.
     """
 
     form = "encrypted"
     stack = EncryptedRows
 
-    def __init__(self, method: Method, files: Mapping[str, bytes], kind: CKKS) -> None:
+    def __init__(self, files: Mapping[str, bytes], width: int = 0) -> None:
         public = files[kinds.PUBLIC]
         super().__init__({"context": check_public(public)})
-        self.keys, self.kind = Keys(public, "public"), kind
+        self.keys, self.width = Keys(public, "public"), width
 
     def whole(self, head: Mapping[str, Any], parts: wire.Parts, size: int) -> bool:
         counted = head["size"] == size and head["chunks"] == -(-size // SLOTS) <= len(parts)

@@ -16,7 +16,7 @@ from torch import Tensor
 from unseen.core import Exchange, Inbox, Method, Turn, Weighted
 from unseen.errors import BadReply
 from unseen.privacy import kinds, wire
-from unseen.privacy.kinds import QUESTION, Masks
+from unseen.privacy.kinds import QUESTION
 from unseen.privacy.masks import shares
 from unseen.privacy.masks.streams import fixed, masked, own_stream, purpose
 
@@ -31,8 +31,9 @@ class Site(kinds.Site):
         method: The method.
         name: The site.
         files: Its key, and everybody's public keys.
-        kind: The channel.
-        job: The run.
+        quorum: Fewest clients of one sum.
+        threshold: More than this share of the clients of a sum must help to open it.
+        step: Values are rounded to multiples of 2^-step.
 
     Note:
         In this order, and each for the last answer of the kind before alone: it shares new seeds
@@ -45,15 +46,15 @@ class Site(kinds.Site):
     remembers = True
 
     def __init__(
-        self, method: Method, name: str, files: Mapping[str, bytes], kind: Masks, job: str = ""
-    ) -> None:
+        self, method: Method, name: str, files: Mapping[str, bytes], quorum: int,
+        threshold: float, step: int,
+    ) -> None:  # fmt: skip
         super().__init__(name)
         halves: dict[str, str] = json.loads(files[kinds.PUBLICS])
         self.publics = {other: bytes.fromhex(half) for other, half in halves.items()}
-        self._private, self.kind = files[kinds.PRIVATE], kind
-        #: Of fewer rows than these, this site helps to open no sum, and of others' not at all.
-        self.fewest = kind.quorum
-        self.company: tuple[str, ...] = tuple(self.publics)
+        self._private, self.step = files[kinds.PRIVATE], step
+        self.quorum, self.threshold = quorum, threshold
+        self.fewest, self.company = quorum, tuple(self.publics)
         self.exchanges = {exchange.name: exchange for exchange in method.exchanges}
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Site(kinds.Site):
         for slot in slots:
             if slot not in self.pending["held"]:
                 raise BadReply(f"no row {slot!r} is here.")
-        t = shares.least(self.kind.threshold, len(names), self.kind.quorum)
+        t = shares.least(self.threshold, len(names), self.quorum)
         seeds = {slot: (os.urandom(shares.SEED), os.urandom(shares.SEED)) for slot in slots}
         keys = {n: shares.public_of(shares.key_of(pair[0])).hex() for n, pair in seeds.items()}
         commits = {slot: shares.commitment(pair[1]) for slot, pair in seeds.items()}
@@ -133,7 +134,7 @@ class Site(kinds.Site):
         values = np.zeros_like(row)
         for w, (a, b) in zip(weights[:, names.index(self.name)], blocks, strict=True):
             values[a:b] = w * row[a:b]
-        numbers = fixed(values, self.kind.step, len(names))
+        numbers = fixed(values, self.step, len(names))
         bound = purpose(header, self.pending["received"])
         pair_seed, own_seed = (bytes.fromhex(seed) for seed in deal["seeds"][slot])
         publics = {name: bytes.fromhex(keys[slot]) for name, keys in deal["keys"].items()}

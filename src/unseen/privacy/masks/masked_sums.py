@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core import Exchange, Method, Turn
+from unseen.core import Exchange, Turn
 from unseen.errors import BadReply, Departed
 from unseen.privacy import wire
-from unseen.privacy.kinds import Masks, SealedRows, ServerSide
+from unseen.privacy.kinds import SealedRows, ServerSide
 from unseen.privacy.masks import shares
 from unseen.privacy.masks.masked_answers import (
     Deal,
@@ -96,7 +96,7 @@ class MaskedRows(SealedRows["Server"]):
             # What was opened before is final: the others stand for those who left.
             scale = float(weights.sum()) / before.total if absent and before.total else 1.0
         total = self._opened(before)
-        numbers = np.ldexp(total.view(np.int64).astype(np.float64), -server.kind.step) * scale
+        numbers = np.ldexp(total.view(np.int64).astype(np.float64), -server.step) * scale
         return torch.from_numpy(numbers).to(dtype).to(self.device)
 
     def _collected(self, weights: Tensor, blocks: Sequence[slice] | None) -> Collected:
@@ -269,9 +269,9 @@ class Server(ServerSide):
     form = ""
     stack = MaskedRows
 
-    def __init__(self, method: Method, files: Mapping[str, bytes], kind: Masks) -> None:
+    def __init__(self, quorum: int, threshold: float, step: int) -> None:
         super().__init__()
-        self.kind = kind
+        self.quorum, self.threshold, self.step = quorum, threshold, step
         self.deals: dict[str, Deal] = {}
         self.waiting: dict[str, Collected] = {}
         self.final: list[str] = []
@@ -287,7 +287,7 @@ class Server(ServerSide):
 
     def least(self, deal: Deal) -> int:
         """Return how many sites open what was shared."""
-        return shares.least(self.kind.threshold, len(deal.names), self.kind.quorum)
+        return shares.least(self.threshold, len(deal.names), self.quorum)
 
     def dealt_with(self, slot: str) -> list[str]:
         """Return the slots that seeds are shared for together with one: of the same clients."""

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from unseen.errors import BadReply
 from unseen.privacy import wire
-from unseen.privacy.kinds import Masks
 
 Integers = NDArray[np.uint64]
 
@@ -100,12 +99,12 @@ def purpose(header: Mapping[str, Any], received: str) -> str:
     return json.dumps(bound, sort_keys=True)
 
 
-def exposed(rows: Tensor, kind: Masks) -> list[bytes | Tensor]:
+def exposed(rows: Tensor, step: int) -> list[bytes | Tensor]:
     """Return what the server holds of each row of [K, P] for equal weights; keys are lost."""
     pairs = {f"{k:04d}": make_keys() for k in range(len(rows))}
     publics = {name: public for name, (_, public) in pairs.items()}
     covered: list[bytes | Tensor] = []
     for (name, (private, _)), row in zip(pairs.items(), rows, strict=True):
-        numbers = fixed(row.double().cpu().numpy() / len(rows), kind.step, len(rows))
+        numbers = fixed(row.double().cpu().numpy() / len(rows), step, len(rows))
         covered.append(masked(name, private, publics, list(pairs), "seen", numbers).tobytes())
     return covered
