@@ -30,7 +30,7 @@ from unseen.engine.simulation import MEMORIES, Nodes, Workplace, simulate
 from unseen.engine.stacked import Stacked, models_of
 from unseen.errors import UnseenError, choice
 from unseen.follow.progress_bar import progress_bar
-from unseen.follow.trackers import following
+from unseen.follow.trackers import JobTracking
 from unseen.methods.compose import method as compose
 from unseen.results import study_file
 from unseen.results.records import Job, is_done
@@ -219,7 +219,7 @@ def carry_out(
         jobs: How many processes run jobs.
         progress: Whether a bar shows the jobs that are done.
         temporary: What removes the folder when the results are gone.
-        track: The trackers to write to.
+        track: The trackers that jobs are written to as they end.
         work: What carries out the jobs; None: this process and `jobs` like it.
         after: Is called with each job that ends.
     """
@@ -242,9 +242,14 @@ def carry_out(
         ]
         finished = len(planned.jobs) - len(orders)
         total = len(planned.jobs)
-        with following(folder, track), progress_bar(total, finished, "jobs", progress) as show:
+        tracking = JobTracking(folder, track)
+        for job in planned.jobs:
+            if track and job not in planned.missing:
+                tracking.write(job)
+        with progress_bar(total, finished, "jobs", progress) as show:
             for ended, job in enumerate(work(orders, jobs), finished + 1):
                 show(ended, described(job))
+                tracking.write(job)
                 if after is not None:
                     after(job, ended, total)
         results = results_of(planned, temporary)
