@@ -17,7 +17,6 @@ from unseen.cli.data import data
 from unseen.cli.federation_site import federation
 from unseen.cli.machine import MACHINE, named
 from unseen.cli.printing import lenient
-from unseen.cli.sign_commands import sign, verify
 from unseen.cli.skeletons import new
 from unseen.cli.study_tables import read_studies, table
 from unseen.cli.tuning import tune
@@ -26,7 +25,7 @@ from unseen.spec.named import parse_override
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
     "choose", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
-    "evaluate", "export", "serve", "sign", "verify", "list", "show", "new", "data", "federation",
+    "evaluate", "export", "serve", "list", "show", "new", "data", "federation",
     "audit", "track", "cite",
 )  # fmt: skip
 
@@ -60,7 +59,6 @@ for command in (
     compare,
     *(serving.train, serving.predict, serving.evaluate, serving.export, model_server.serve),
     *(readers.report, readers.watch, readers.track),
-    *(sign, verify),
     new,
 ):
     app.command()(command)
