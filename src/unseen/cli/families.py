@@ -23,8 +23,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "irm", "sd", "mldg", "coral", "fediir", "+anchor", "+mixup",
     ),
     "Client parts: features": (
-        "moon", "fpl", "fedadg", "fedsr", "rsc", "copa", "fedbn", "fixbn", "gperxan", "mixstyle",
-        "fedfa", "stablefdg-style", "stablefdg", "+shift", "+intercepts",
+        "moon", "fpl", "fedadg", "fedsr", "rsc", "copa", "fedbn", "gperxan", "mixstyle",
+        "+shift", "+intercepts",
     ),
     "Client parts: images": ("am", "feddg", "harmofl", "fedccrl", "randconv", "jigen"),
     "Averages, ensembles and exact fits": (
