@@ -11,7 +11,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from unseen.cli.equations import inline, markdown
 from unseen.cli.families import FAMILIES
 from unseen.core.exchange import Method, Reference
 from unseen.core.templates import render
@@ -25,6 +24,8 @@ from unseen.spec.search_space import declared
 
 Cells = list[tuple[str, ...]]
 Rows = tuple[tuple[str, ...], Cells]
+#: What Markdown would take for more than a sign.
+SIGNS = re.compile(r"[*|]|<(?=\S)|(?<![\w\u0300-\u036f])_|_(?!\w)")
 
 
 def list_methods() -> Rows:
@@ -169,7 +170,7 @@ def _line(name: str) -> tuple[str, str, str]:
     if path == name and path in MODIFIERS:
         link += f" (`+{path}`)"
     sources = references if len(references) == 2 else references[:1]
-    return link, inline(_first(part)).rstrip("."), "; ".join(map(_short, sources))
+    return link, escaped(_first(part)).rstrip("."), "; ".join(map(_short, sources))
 
 
 def _short(reference: Reference) -> str:
@@ -181,13 +182,25 @@ def _short(reference: Reference) -> str:
 
 
 def _markdown(name: str) -> str:
-    """Return a method's page in Markdown, its equations in TeX, its modifier below it."""
+    """Return a method's page in Markdown, its modifier below it."""
     parts = _parts(name)
     references = dict.fromkeys(r for part in parts for r in part["references"])
     return render(
         "unseen.cli", "templates/method.md.jinja", name=name, parts=parts,
-        references=references, markdown=markdown, inline=inline,
+        references=references, markdown=markdown, escaped=escaped,
     )  # fmt: skip
+
+
+def markdown(text: str) -> str:
+    """Return a docstring's text as Markdown, its indented equations as blocks of code."""
+    blocks = text.split("\n\n")
+    return "\n\n".join(b if b.startswith("    ") else escaped(b) for b in blocks)
+
+
+def escaped(text: str) -> str:
+    """Return prose whose signs Markdown shows as they are; code in backticks is left alone."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(p if i % 2 else SIGNS.sub(r"\\\g<0>", p) for i, p in enumerate(parts))
 
 
 def write_pages(folder: str | Path) -> None:
