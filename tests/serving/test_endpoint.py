@@ -146,7 +146,7 @@ def test_an_export_answers_with_onnxruntimes_numbers(of_rows: Trained, tmp_path:
     answer = httpx.post(f"{next(server)}/predict", json={"rows": rows}).json()
     server.close()
     session = ort.InferenceSession(model / "model.onnx", providers=["CPUExecutionProvider"])
-    items = [item for batch in from_mappings(of_rows.inputs, rows) for item in batch]
+    items = [item for batch in from_mappings(of_rows.inputs, rows, None, False) for item in batch]
     x = stacked(items)
     assert x is not None
     _, expected = session.run(None, {"x": x.numpy()})

@@ -266,8 +266,8 @@ def track(folder: Path, names: Sequence[str]) -> list[str]:
     study, lines = StudyFolder.open(folder), []
     for name in names:
         tracker = TRACKERS[name](study)
-        written = sum(_write(tracker, job) for job in study.jobs() if job.finished)
-        lines.append(f"{name}: {written} jobs written")
+        count = sum(_write(tracker, job) for job in study.jobs() if job.finished)
+        lines.append(f"{name}: {count} jobs written")
     return lines
 
 
