@@ -23,8 +23,7 @@ from unseen.core.outputs import probabilities
 from unseen.datasets import load
 from unseen.exact.conformal import Scores
 from unseen.exact.scaling import Calibration
-from unseen.metrics.class_metrics import ece
-from unseen.metrics.evaluation import loss
+from unseen.metrics.evaluation import METRICS, loss
 from unseen.serving.decisions import decide_by
 from unseen.serving.fit import study_of
 from unseen.serving.one_model import answers_of, fit_model, left_out, validation_of
@@ -48,7 +47,7 @@ def at_site(content: Mapping[str, Any], z: Tensor, y: Tensor, coverage: float) -
     inside = sets.gather(1, y[:, None]).squeeze(1)
     return {
         "coverage": float(inside.double().mean()), "size": float(sets.sum(1).double().mean()),
-        "loss": loss(z, y), "ece": ece(z, y),
+        "loss": loss(z, y), "ece": METRICS["ece"](z, y),
     }  # fmt: skip
 
 
@@ -82,7 +81,7 @@ def figures_of(
                     figures[kind][figure].append(value)
                 if fitted.prepared.classes is not None and kind == "validation":
                     figures["raw"]["loss"].append(loss(*pair))
-                    figures["raw"]["ece"].append(ece(*pair))
+                    figures["raw"]["ece"].append(METRICS["ece"](*pair))
     return figures, level, len(domains)
 
 

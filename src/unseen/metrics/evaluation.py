@@ -23,25 +23,16 @@ from unseen.errors import Diverged, UnseenError, check_known
 from unseen.metrics import number_metrics, survival_metrics
 from unseen.metrics.class_metrics import (
     OF_CLASS_1,
-    auprc_of_decisions,
     auroc_ovr,
     brier,
-    calibration_intercept,
-    calibration_slope,
-    ece,
     f1_macro,
-    f1_micro,
-    mcc,
-    npv,
-    ppv,
-    sensitivity,
-    specificity,
 )
 from unseen.metrics.finite_scores import of_finite
 from unseen.metrics.mask_metrics import dice, hd95, iou
-from unseen.metrics.number_metrics import mae, pearson, r2
+from unseen.metrics.number_metrics import pearson, r2
 from unseen.metrics.row_shares import OF_SOME_ROWS, of_few
 from unseen.metrics.survival_metrics import concordance_ipcw, integrated_brier
+from unseen.metrics.weighted_metrics import WEIGHTED
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
 EVALUATION_BATCH = 512
@@ -128,14 +119,6 @@ def _levels(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
     return positive, count.diff(prepend=count.new_zeros(1)) - positive
 
 
-def balanced_accuracy(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean over the classes present of the share of each that is predicted."""
-    counts = torch.bincount(y)
-    right = torch.bincount(y, weights=(predicted(outputs) == y).double())
-    present = counts > 0
-    return float((right[present] / counts[present]).mean())
-
-
 def rmse(outputs: Tensor, y: Tensor) -> float:
     """Return the root of the mean squared error of numbers, which is in their own unit."""
     return math.sqrt(loss(outputs, y.double()))
@@ -152,16 +135,50 @@ def log_loss(outputs: Tensor, y: Tensor) -> float:
     return loss(outputs, y)
 
 
+def of_equal_weights(name: str) -> Metric:
+    """Return the metric that `WEIGHTED` has, with a weight of one for every example."""
+    metric = WEIGHTED[name]
+
+    def equal(outputs: Tensor, y: Tensor) -> float | None:
+        ones = torch.ones(1, len(y), dtype=torch.float64)
+        value = float(metric(outputs.cpu(), y.cpu())(ones))
+        return value if math.isfinite(value) else None
+
+    return equal
+
+
+#: Every metric by its name; a function here has other last digits than its weighted form.
 METRICS: dict[str, Metric] = {
-    metric.__name__.replace("_", "-"): of_finite(metric)
-    for metric in (
-        loss, accuracy, balanced_accuracy, auroc, auprc, auprc_of_decisions,
-        sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,
-        log_loss, brier, ece, calibration_slope, calibration_intercept,
-        mae, rmse, r2, pearson, concordance,
-        dice, iou, hd95, integrated_brier, concordance_ipcw,
-    )
-}  # fmt: skip
+    "loss": of_finite(loss),
+    "accuracy": of_finite(accuracy),
+    "balanced-accuracy": of_equal_weights("balanced-accuracy"),
+    "auroc": of_finite(auroc),
+    "auprc": of_finite(auprc),
+    "auprc-of-decisions": of_equal_weights("auprc-of-decisions"),
+    "sensitivity": of_equal_weights("sensitivity"),
+    "specificity": of_equal_weights("specificity"),
+    "ppv": of_equal_weights("ppv"),
+    "npv": of_equal_weights("npv"),
+    "f1-macro": of_finite(f1_macro),
+    "f1-micro": of_equal_weights("f1-micro"),
+    "mcc": of_equal_weights("mcc"),
+    "auroc-ovr": of_finite(auroc_ovr),
+    "log-loss": of_finite(log_loss),
+    "brier": of_finite(brier),
+    "ece": of_equal_weights("ece"),
+    "calibration-slope": of_equal_weights("calibration-slope"),
+    "calibration-intercept": of_equal_weights("calibration-intercept"),
+    "mae": of_equal_weights("mae"),
+    "rmse": of_finite(rmse),
+    "r2": of_finite(r2),
+    "pearson": of_finite(pearson),
+    "concordance": of_finite(concordance),
+    "dice": of_finite(dice),
+    "iou": of_finite(iou),
+    "hd95": of_finite(hd95),
+    "integrated-brier": of_finite(integrated_brier),
+    "concordance-ipcw": of_finite(concordance_ipcw),
+}
 #: Metrics of which less is better.
 LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95", "integrated-brier"})
 #: Metric -> what it cannot leave; the slope and the intercept of a calibration have no ends.
