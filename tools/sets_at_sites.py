@@ -34,6 +34,11 @@ OUTER, INNER = 5, 5
 Figures = dict[str, list[float]]
 
 
+def ece(outputs: Tensor, y: Tensor) -> float:
+    """Return the expected calibration error."""
+    return METRICS["ece"](outputs, y) or 0.0
+
+
 def at_site(content: Mapping[str, Any], z: Tensor, y: Tensor, coverage: float) -> dict[str, float]:
     """Return coverage and size of the sets at one site, with loss and ECE of its probabilities."""
     scores = Scores.of_json(content["sets"])
@@ -47,7 +52,7 @@ def at_site(content: Mapping[str, Any], z: Tensor, y: Tensor, coverage: float) -
     inside = sets.gather(1, y[:, None]).squeeze(1)
     return {
         "coverage": float(inside.double().mean()), "size": float(sets.sum(1).double().mean()),
-        "loss": loss(z, y), "ece": METRICS["ece"](z, y),
+        "loss": loss(z, y), "ece": ece(z, y),
     }  # fmt: skip
 
 
@@ -81,7 +86,7 @@ def figures_of(
                     figures[kind][figure].append(value)
                 if fitted.prepared.classes is not None and kind == "validation":
                     figures["raw"]["loss"].append(loss(*pair))
-                    figures["raw"]["ece"].append(METRICS["ece"](*pair))
+                    figures["raw"]["ece"].append(ece(*pair))
     return figures, level, len(domains)
 
 
