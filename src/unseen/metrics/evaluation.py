@@ -147,37 +147,16 @@ def of_equal_weights(name: str) -> Metric:
     return equal
 
 
-#: Every metric by its name; a function here has other last digits than its weighted form.
+_BY_FUNCTION = {
+    metric.__name__.replace("_", "-"): of_finite(metric)
+    for metric in (
+        loss, accuracy, auroc, auprc, f1_macro, auroc_ovr, log_loss, brier, rmse, r2, pearson,
+        concordance, dice, iou, hd95, integrated_brier, concordance_ipcw,
+    )
+}  # fmt: skip
+#: Every metric by its name; those with a function have other last digits than by weights of one.
 METRICS: dict[str, Metric] = {
-    "loss": of_finite(loss),
-    "accuracy": of_finite(accuracy),
-    "balanced-accuracy": of_equal_weights("balanced-accuracy"),
-    "auroc": of_finite(auroc),
-    "auprc": of_finite(auprc),
-    "auprc-of-decisions": of_equal_weights("auprc-of-decisions"),
-    "sensitivity": of_equal_weights("sensitivity"),
-    "specificity": of_equal_weights("specificity"),
-    "ppv": of_equal_weights("ppv"),
-    "npv": of_equal_weights("npv"),
-    "f1-macro": of_finite(f1_macro),
-    "f1-micro": of_equal_weights("f1-micro"),
-    "mcc": of_equal_weights("mcc"),
-    "auroc-ovr": of_finite(auroc_ovr),
-    "log-loss": of_finite(log_loss),
-    "brier": of_finite(brier),
-    "ece": of_equal_weights("ece"),
-    "calibration-slope": of_equal_weights("calibration-slope"),
-    "calibration-intercept": of_equal_weights("calibration-intercept"),
-    "mae": of_equal_weights("mae"),
-    "rmse": of_finite(rmse),
-    "r2": of_finite(r2),
-    "pearson": of_finite(pearson),
-    "concordance": of_finite(concordance),
-    "dice": of_finite(dice),
-    "iou": of_finite(iou),
-    "hd95": of_finite(hd95),
-    "integrated-brier": of_finite(integrated_brier),
-    "concordance-ipcw": of_finite(concordance_ipcw),
+    name: _BY_FUNCTION.get(name) or of_equal_weights(name) for name in WEIGHTED
 }
 #: Metrics of which less is better.
 LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95", "integrated-brier"})

@@ -289,10 +289,10 @@ _METRICS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "r2": _r2,
     "pearson": _pearson,
     "concordance": _concordance,
-    "concordance-ipcw": lambda outputs, y: _concordance(outputs, y, ipcw=True),
     "dice": lambda outputs, y: _mean_of(each_dice(outputs, y)),
     "iou": lambda outputs, y: _mean_of(each_iou(outputs, y)),
     "hd95": lambda outputs, y: _mean_of(each_hd95(outputs, y)),
     "integrated-brier": _brier_of_intervals,
+    "concordance-ipcw": lambda outputs, y: _concordance(outputs, y, ipcw=True),
 }
 WEIGHTED = {name: of_finite(metric) for name, metric in _METRICS.items()}
