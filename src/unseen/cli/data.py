@@ -134,8 +134,10 @@ def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> N
     where.print(table, markup=False)
     if more := columns[most:]:
         kinds = Counter(c.kind for c in more).items()
-        print(f"{len(more)} more columns, {', '.join(f'{n} {kind}' for kind, n in kinds)}; "
-              "--all lists them")  # fmt: skip
+        print(
+            f"{len(more)} more columns, {', '.join(f'{n} {kind}' for kind, n in kinds)}; "
+            "--all lists them"
+        )
         for c in more:
             if c.remark:
                 print(f"column {c.name}, {c.kind}: {c.remark}")

@@ -72,8 +72,10 @@ def serve(
         print(note, file=sys.stderr)
     local = host in LOCAL
     if not local:
-        print(f"{host}: whoever reaches this port is answered; nobody is asked for a key.",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"{host}: whoever reaches this port is answered; nobody is asked for a key.",
+            file=sys.stderr,
+        )
     config = uvicorn.Config(
         app(service, LOCAL if local else ("*",)), host=host, port=port, log_level="info",
         limit_concurrency=64, server_header=False, access_log=False,

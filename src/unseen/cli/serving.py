@@ -294,9 +294,13 @@ def export(
 
     exported = run(model_dir, form, check or (), data_dir, out, allow_code)
     name_faults(exported.faults, None)
-    print(f"checked on {exported.checked}: largest difference {exported.difference:.1e}, "
-          f"{exported.allowed:.0e} allowed")  # fmt: skip
+    print(
+        f"checked on {exported.checked}: largest difference {exported.difference:.1e}, "
+        f"{exported.allowed:.0e} allowed"
+    )
     if exported.rounding is not None:
-        print("the model computes in bfloat16, its export in float32: outputs change by up to "
-              f"{exported.rounding:.1e}{exported.unit}")  # fmt: skip
+        print(
+            "the model computes in bfloat16, its export in float32: outputs change by up to "
+            f"{exported.rounding:.1e}{exported.unit}"
+        )
     print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")

@@ -171,9 +171,10 @@ def apart(model: Model, example: Tensor, drops: Sequence[Drop]) -> bool:
 def watched(module: nn.Module) -> list[nn.Module]:
     """Return the layers of a network in training mode that a batch of models sees to itself."""
     return [
-        layer for layer in module.modules()
+        layer
+        for layer in module.modules()
         if layer.training and (type(layer) in NORMS or (type(layer) is nn.Dropout and layer.p))
-    ]  # fmt: skip
+    ]
 
 
 @contextmanager

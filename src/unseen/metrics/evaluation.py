@@ -186,9 +186,11 @@ FOR_TIMES = ("concordance", "loss", "integrated-brier")
 OF_CLASSES = METRICS.keys() - OF_NUMBERS - OF_TIMES - (OF_MASKS - {"loss", "accuracy"})
 #: Kind of labels -> the metrics that it has.
 BY_KIND: Mapping[Kind, frozenset[str]] = {
-    "classes": frozenset(OF_CLASSES), "numbers": OF_NUMBERS | {"loss"}, "masks": OF_MASKS,
+    "classes": frozenset(OF_CLASSES),
+    "numbers": OF_NUMBERS | {"loss"},
+    "masks": OF_MASKS,
     "times": OF_TIMES | {"loss"},
-}  # fmt: skip
+}
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", *OF_CLASS_1, *UNORDERED})
 #: Metrics of what is decided, which a threshold moves; all others are of the probabilities.

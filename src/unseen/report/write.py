@@ -105,8 +105,10 @@ def _page(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> str:
 
     environment = Environment(
         loader=PackageLoader("unseen.report", ""),
-        autoescape=True, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.globals |= {
         "plot": plot, "table_rows": table_rows, "theme": theme, "legend": LEGEND, "level": LEVEL,
         "version": __version__, "data_line": data_line, "run_lines": run_lines,
@@ -234,8 +236,9 @@ def report(
         write_atomically(target / name, content.encode())
     for one in chapters if files else ():
         for figure in (figure for section in one.sections for figure in section.figures):
-            forms = zip(("svg", "png", "csv"), (*plot.files(figure), figure.to_csv().encode()),
-                        strict=True)  # fmt: skip
+            forms = zip(
+                ("svg", "png", "csv"), (*plot.files(figure), figure.to_csv().encode()), strict=True
+            )
             for ending, file in forms:
                 write_atomically(target / "figures" / f"{one.name(figure)}.{ending}", file)
     return target / "report.html"

@@ -85,8 +85,9 @@ def overview(
         cell = [top_cell(sites, column, against) for column in columns]
         count = max(len(figures) for figures in sites.figures.values())
         rows.append(" | ".join([sites.name, str(count), sites.metric, *cell]))
-    names = ["best of " + ", ".join(f"`{m}`" for m in c) if len(c) > 1 else f"`{c[0]}`"
-             for c in columns]  # fmt: skip
+    names = [
+        "best of " + ", ".join(f"`{m}`" for m in c) if len(c) > 1 else f"`{c[0]}`" for c in columns
+    ]
     note = "means over sites [95 % over sites]"
     if any(effects):
         note += (
@@ -204,9 +205,7 @@ def choice_of(sites: Sites, candidates: Sequence[str]) -> dict[str, object] | No
 def section_across(over_sets: Across) -> dict[str, object]:
     """Return what the page says over data sets."""
     ordered = sorted(over_sets.ranks.items(), key=lambda pair: pair[1])
-    rows = [
-        f"`{m}` | {rank:.2f} | {p_text(over_sets.corrected.get(m))}" for m, rank in ordered
-    ]  # fmt: skip
+    rows = [f"`{m}` | {rank:.2f} | {p_text(over_sets.corrected.get(m))}" for m, rank in ordered]
     few = "two methods" if len(over_sets.ranks) < 3 else "one data set"
     friedman = p_text(over_sets.friedman) or f"not defined for {few}"
     note = "Friedman's test that all methods are alike, by its χ²: p "

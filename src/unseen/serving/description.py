@@ -45,9 +45,11 @@ from unseen.study.watcher import INBOX, SITES, selected_file
 MOST, AT_ONCE = 2000, 64
 #: What models of a kind of labels do.
 TASKS = {
-    "classes": "classification", "numbers": "regression", "masks": SEGMENTATION,
+    "classes": "classification",
+    "numbers": "regression",
+    "masks": SEGMENTATION,
     "times": "survival",
-}  # fmt: skip
+}
 #: What a site's examples were to the training.
 ROLES = {"source": "validation split", "validation": "selection only", "target": "held out"}
 
@@ -150,9 +152,11 @@ def ledger(
         metrics=planned.setting.metrics, usual=usual, fits=method.fits,
     )  # fmt: skip
     return {
-        "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else traffic,
+        "what": what.splitlines(),
+        "pooled": pooled,
+        "by site": {} if pooled else traffic,
         "ledger": ledger_card(folder),
-    }  # fmt: skip
+    }
 
 
 def usual_inputs(

@@ -140,9 +140,10 @@ def train(
         spec["expected at a new site"] = {**rest, "same data": same}
     spec["results"] = results(trained, fitted.prepared, planned.setting.metrics)
     evaluated = [
-        r for r in (*fitted.records.source, *fitted.records.target)
+        r
+        for r in (*fitted.records.source, *fitted.records.target)
         if r["round"] == spec["round"] - 1
-    ]  # fmt: skip
+    ]
     _check_results(spec, evaluated)
     if worse := beside_constant(evaluated, fitted.records.constant)[0].get(spec["metric"]):
         spec["worse than a constant"] = list(worse)

@@ -198,13 +198,15 @@ class Columns:
         item, classes = line.item, self.classes or ()
         shares = line.answer.probabilities or [None] * len(classes)
         return [
-            ("input", item.source), *[("line", item.line)] * self.rows,
-            *((name, item.cells.get(name)) for name in self.keep), 
+            ("input", item.source),
+            *[("line", item.line)] * self.rows,
+            *((name, item.cells.get(name)) for name in self.keep),
             ("prediction", line.answer.label),
             *((f"p({name})", share) for name, share in zip(classes, shares, strict=True)),
             *self.decisions(line),
-            ("error", item.error), ("unusual", spelt(item.unusual) or None),
-        ]  # fmt: skip
+            ("error", item.error),
+            ("unusual", spelt(item.unusual) or None),
+        ]
 
     @property
     def names(self) -> list[str]:

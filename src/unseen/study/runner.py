@@ -103,9 +103,10 @@ def in_simulation(orders: Sequence[Order], jobs: int) -> Iterator[Job]:
 
     nodes = max(
         len(task.sources) * clients_per_domain(setting.study.partition)
-        + len(task.targets) + len(task.validation)
+        + len(task.targets)
+        + len(task.validation)
         for setting, _, task in orders
-    )  # fmt: skip
+    )
     simulate(main, nodes, jobs)
     for setting, job, _ in orders:
         if not is_done(job.folder(setting.out)):
@@ -145,10 +146,11 @@ def batches(alone: Mapping[str, str], orders: Sequence[Order], jobs: int) -> lis
     A job of more models than that is a batch by itself.
     """
     sizes = [
-        len(task.sources) * clients_per_domain(setting.study.partition)
+        len(task.sources)
+        * clients_per_domain(setting.study.partition)
         * (0 if job.method in alone else models_of(compose(job.method)))
         for setting, job, task in orders
-    ]  # fmt: skip
+    ]
     limit = orders[0][0].study.stacked if orders else 1
     share = sum(sizes) / (jobs * math.ceil(sum(sizes) / (jobs * limit)) or 1)
     parts: list[list[Order]] = []
