@@ -16,7 +16,7 @@ from support.sites import federation
 
 from unseen import Model, Training, UnseenError, method, start
 from unseen.combine import FedOMG, GradDrop, JacobianDescent, Mean
-from unseen.combine.nash import bargain
+from unseen.combine.torchjd import bargain
 from unseen.core.rows import GRAM_WIDTH, DenseRows
 from unseen.core.turn import keyed
 from unseen.models import build
