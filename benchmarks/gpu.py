@@ -33,7 +33,7 @@ from unseen.core.turn import keyed
 from unseen.core.vector import stack
 from unseen.datasets.digits import rotate
 from unseen.engine import batch_layers
-from unseen.engine.convolutions import by_products
+from unseen.engine.batch_layers import by_products
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked

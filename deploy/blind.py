@@ -33,7 +33,6 @@ from terminals import Terminals
 from torch import Tensor
 
 from unseen import Study
-from unseen.audit import scan
 from unseen.core.turn import Turn
 from unseen.datasets.heart import HOSPITALS
 from unseen.engine.inprocess import InProcess
@@ -43,6 +42,10 @@ from unseen.privacy import blind
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
 from unseen.study.runtime import Runtime
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from support import secret_scan as scan
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "blind-federation.md"
 STUDY = """dataset = "heart-disease"

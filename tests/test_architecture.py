@@ -131,7 +131,6 @@ def test_no_method_imports_another() -> None:
             "rules",
             "mixed",
             "mixture_replies",
-            "styles",
             "together",
         )
     }

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import pytest
 import torch
@@ -31,7 +31,6 @@ from unseen.privacy.masks.shares import split
 from unseen.privacy.seal import Scheme
 from unseen.privacy.wire import primitives
 from unseen.report.models import embedding
-from unseen.serving.evaluation.attribution import attribution
 from unseen.serving.export import OnnxModel, export
 from unseen.serving.http.endpoint import Service
 from unseen.serving.http.http_app import app
@@ -51,10 +50,6 @@ class Case(NamedTuple):
     extra: str
     use: Callable[[Path], object]
     instead: str = ""
-
-
-#: A model without a row, of which nothing is asked.
-EXPLAINED: Any = (None, None, {}, False, 1)
 
 
 def given_parquet(folder: Path) -> None:
@@ -79,7 +74,6 @@ CASES = (
     Case("pyarrow", "parquet", lambda folder: form_of("parquet", folder / "o.parquet"), ".csv"),
     Case("lifelines", "survival", lambda _: load("lung"), "lung.csv"),
     Case("pydicom", "dicom", lambda _: image_of(bytes(128) + b"DICM", "a.dcm"), "PNG"),
-    Case("captum", "explain", lambda _: attribution(*EXPLAINED), "--importance"),
     Case("rdata", "r", lambda folder: rda(folder / "gusto.rda", []), "csv.gz"),
     Case("optuna", "tune", lambda _: needed()),
     Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),

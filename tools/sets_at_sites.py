@@ -23,8 +23,7 @@ from unseen.core.outputs import probabilities
 from unseen.datasets import load
 from unseen.exact.conformal import Scores
 from unseen.exact.scaling import Calibration
-from unseen.metrics.class_metrics import ece
-from unseen.metrics.evaluation import loss
+from unseen.metrics.evaluation import METRICS, loss
 from unseen.serving.decisions import decide_by
 from unseen.serving.fit import study_of
 from unseen.serving.one_model import answers_of, fit_model, left_out, validation_of
@@ -33,6 +32,11 @@ from unseen.spec.holdout import Fixed, Groups
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "prediction-sets.md"
 OUTER, INNER = 5, 5
 Figures = dict[str, list[float]]
+
+
+def ece(outputs: Tensor, y: Tensor) -> float:
+    """Return the expected calibration error."""
+    return METRICS["ece"](outputs, y) or 0.0
 
 
 def at_site(content: Mapping[str, Any], z: Tensor, y: Tensor, coverage: float) -> dict[str, float]:

@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from unseen.engine.inprocess import InProcess
     from unseen.errors import UnseenError
     from unseen.methods.compose import method
-    from unseen.metrics.inconsistency import inconsistency
     from unseen.recipe import Training
     from unseen.study import Study
 
 _HOMES = {
     **dict.fromkeys(("Client", "Split"), "core.client"), "InProcess": "engine.inprocess",
     **dict.fromkeys(("Layout", "Model"), "core.vector"), "Study": "study", "Training": "recipe",
-    "inconsistency": "metrics.inconsistency", **dict.fromkeys(("play", "start"), "core.round"),
+    **dict.fromkeys(("play", "start"), "core.round"),
     "UnseenError": "errors",
     "method": "methods.compose",
     **dict.fromkeys(("FederatedClassifier", "FederatedRegressor"), "api.estimators"),
@@ -33,7 +32,7 @@ _HOMES = {
 
 __all__ = [
     "Client", "FederatedClassifier", "FederatedRegressor", "InProcess", "Layout", "Model", "Split",
-    "Study", "Training", "UnseenError", "__version__", "choose", "evaluate", "inconsistency",
+    "Study", "Training", "UnseenError", "__version__", "choose", "evaluate",
     "method", "play", "predict", "start", "train", "tune",
 ]  # fmt: skip
 

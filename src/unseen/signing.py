@@ -1,14 +1,13 @@
-"""Ed25519 signatures under documents and files: `cryptography` makes and checks them.
+"""Ed25519 signatures under documents: `cryptography` makes and checks them.
 
 A signed document is JSON with its `signature` over everything else that it says.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,8 @@ try:
 except ImportError as error:
     raise absent("cryptography", "signatures need", "flower") from error
 
-#: What ends the name of a file's signature, and the signature of a folder, which lies in it.
-SUFFIX, OF_FOLDER = ".sig", "signature.json"
-#: Of a folder: what it says that was signed.
-KIND = "files"
+#: What ends the name of a file's signature.
+SUFFIX = ".sig"
 Document = Mapping[str, Any]
 
 
@@ -95,94 +92,3 @@ def read(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise UnseenError(f"{path} cannot be read: {error}.", remedy="Copy it again.") from None
-
-
-def public_key(word: str) -> str:
-    """Return a public key: hexadecimal digits, or those in a file.
-
-    Args:
-        word: 64 digits; a file of them; or a person's certificate, whose key it takes.
-    """
-    path, digits = Path(word), word
-    if path.is_file():
-        text = path.read_text("utf-8", errors="replace").strip()
-        digits = str(read(path).get("key", "")) if text.startswith("{") else text
-    if len(digits) != 64 or set(digits.lower()) - set("0123456789abcdef"):
-        raise UnseenError(
-            f"{word} is not a public key: expected 64 hexadecimal digits, or a file of them.",
-            remedy="`unseen sign --new-key FILE` writes FILE and FILE.pub.",
-        )
-    return digits.lower()
-
-
-def sign_files(path: Path, key: Path, left_out: Iterable[str] = ()) -> Path:
-    """Sign a file, or all files of a folder, and return where the signature is.
-
-    Args:
-        path: The file or the folder.
-        key: File of the private key.
-        left_out: Top names of the folder that are left out.
-    """
-    if not path.exists():
-        raise UnseenError(f"{path} is neither a file nor a folder.")
-    out = signature_of(path)
-    document = signed({"kind": KIND, "files": digests(path, left_out)}, key)
-    out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    return out
-
-
-def check_files(path: Path, public: str) -> list[str]:
-    """Refuse files that a key has not signed as they are.
-
-    Args:
-        path: The file or the folder.
-        public: The key's public half in hexadecimal digits.
-
-    Returns:
-        The names of the signed files.
-
-    Raises:
-        UnseenError: There is no signature, it is another key's, or a signed file was changed.
-    """
-    where = signature_of(path)
-    if not where.is_file():
-        raise UnseenError(f"{path} is not signed: there is no {where.name} with it.")
-    document = read(where)
-    check(document, public, f"{path}")
-    files = document.get("files")
-    if document.get("kind") != KIND or not isinstance(files, Mapping) or not files:
-        raise UnseenError(f"{where} is the signature of something else.")
-    base = path if path.is_dir() else path.parent
-    wrong = sorted(name for name in files if _digest(base / name) != files[name])
-    if path.is_file() and path.name not in files:
-        wrong = [path.name]
-    if wrong:
-        what = f"{', '.join(wrong)} of {path} differ from what was signed."
-        raise UnseenError(what, remedy="Copy them again, with the signature.")
-    return sorted(files)
-
-
-def signature_of(path: Path) -> Path:
-    """Return where the signature of a file or a folder lies."""
-    return path / OF_FOLDER if path.is_dir() else path.with_name(path.name + SUFFIX)
-
-
-def digests(path: Path, left_out: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> SHA-256 of a file, or of each file of a folder; links are not followed."""
-    if path.is_file():
-        return {path.name: _digest(path)}
-    apart = {OF_FOLDER, *left_out}
-    names = {}
-    for file in sorted(path.rglob("*")):
-        name = file.relative_to(path)
-        if file.is_file() and not file.is_symlink() and name.parts[0] not in apart:
-            names[name.as_posix()] = _digest(file)
-    return names
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return "absent"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from unseen.audit.scan import files, holds, memory, words
+from support.secret_scan import files, holds, memory, words
 
 VECTOR = torch.randn(300, generator=torch.Generator().manual_seed(1))
 RAW = VECTOR.numpy().tobytes()

@@ -15,13 +15,13 @@ import pytest
 from unseen import UnseenError
 from unseen.cli.catalogue import (
     CATALOGUES,
+    FAMILIES,
     compositions,
     list_methods,
     list_studies,
     page,
     pages,
 )
-from unseen.cli.families import FAMILIES
 from unseen.combine import PPDG
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import cited

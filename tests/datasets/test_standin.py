@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from unseen.cli.data import trial
 from unseen.cli.main import app
 from unseen.datasets import DATASETS, heart, load, standin
 from unseen.datasets.image_files.imports import bring
@@ -26,7 +25,7 @@ PAPER = {"accuracy": {"fedavg": {"va": ("50.0", "0.2"), "average": "51.0"}}}
 
 
 def sketch(name: str, out: Path) -> Path:
-    """The marked stand-in, as the command writes it."""
+    """The marked stand-in."""
     write = DATASETS[name].sketch
     assert write is not None
     standin.write(name, write, out)
@@ -145,21 +144,11 @@ def test_a_report_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
     assert said["data and checksum"].endswith(SAID) and "source of the data" not in said
 
 
-def test_dry_runs_tables_and_trials_of_the_command_line(tmp_path: Path) -> None:
-    said = command("data", "sketch", "heart-disease", "--out", tmp_path / "d")
-    assert said.splitlines()[-1].endswith(trial("heart-disease", tmp_path / "d"))
-    words = trial("heart-disease", tmp_path / "d").split()[1:-1]
-    small = ["--methods", "fedavg", "--targets", "va"]
-    assert SAID in command(*words, tmp_path / "o", *small, "--dry-run")
-    assert SAID in " ".join(command(*words, tmp_path / "o", *small).split())
-    later = command("table", *words[1:], tmp_path / "o", *small, "--format", "csv")
-    assert SAID in later
-
-
-@pytest.mark.slow
-def test_a_trial_is_a_study_that_needs_no_file_of_weights(tmp_path: Path) -> None:
-    small = "training.batch_size=2 training.drop_last=true"
-    assert f"study pacs64 rounds=1 {small} " in trial("pacs", tmp_path)
-    assert f"images dataset='vlcs(size=32)' rounds=1 {small} " in trial("vlcs", tmp_path)
-    assert "study csac/table1 rounds=1 --seeds" in trial("rotated-mnist", tmp_path)
-    assert "ppdg/table1" in trial("camelyon17", tmp_path)
+def test_dry_runs_and_tables_of_the_command_line(tmp_path: Path) -> None:
+    sketch("heart-disease", tmp_path / "d")
+    settings = ["rounds=1", "training.batch_size=2", "training.drop_last=true"]
+    words = ["study", "heart", *settings, "--seeds", "1", "--data-dir", tmp_path / "d"]
+    words += ["--methods", "fedavg", "--targets", "va", "--out", tmp_path / "o"]
+    assert SAID in command(*words, "--dry-run")
+    assert SAID in " ".join(command(*words).split())
+    assert SAID in command("table", *words[1:], "--format", "csv")

@@ -12,9 +12,8 @@ from torch.func import functional_call, vmap
 from unseen import Client, InProcess, Split, Training
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
-from unseen.engine import batch_layers, convolutions
-from unseen.engine.batch_layers import instead
-from unseen.engine.convolutions import by_products, convolved, plain
+from unseen.engine import batch_layers
+from unseen.engine.batch_layers import by_products, convolved, instead, plain
 from unseen.engine.model_batch import alike
 from unseen.engine.stacked import Stacked
 
@@ -37,12 +36,12 @@ def passed(
 
 
 @pytest.mark.parametrize("options", PLAIN)
-@pytest.mark.parametrize("limit", [convolutions.PATCHES, 0])
+@pytest.mark.parametrize("limit", [batch_layers.PATCHES, 0])
 def test_products_are_convolutions(
     options: dict[str, Any], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above the limit of memory it is torch's convolution again, padding and stride included."""
-    monkeypatch.setattr(convolutions, "PATCHES", limit)
+    monkeypatch.setattr(batch_layers, "PATCHES", limit)
     layer = nn.Conv2d(3, 4, **options).double()
     draw = partial(torch.randn, generator=keyed("draws"), dtype=torch.double)
     tensors = {

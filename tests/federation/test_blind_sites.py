@@ -21,9 +21,9 @@ pytest.importorskip("tenseal", reason="needs the extra he")
 
 from support.deployment import SLOWER, Federation, descendants, told
 from support.hall import Answer, Hall, kits
+from support.secret_scan import files, holds, memory, secret_words, words
 
 from unseen import Study, UnseenError
-from unseen.audit.scan import files, holds, memory, secret_words, words
 from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.federation.flower import server_run as federated

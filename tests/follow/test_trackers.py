@@ -1,26 +1,22 @@
-"""Trackers hold what the records hold, each point once, and never stop a study."""
+"""Trackers hold what finished jobs recorded, each point once, and never stop a study."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import struct
 import sys
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from unseen import Study, UnseenError
 from unseen.cli.main import main
 from unseen.follow import trackers
-from unseen.follow.boards import Points
-from unseen.follow.boards import points as points_of
-from unseen.follow.trackers import TRACKERS, check, following, listed, track
+from unseen.follow.trackers import TRACKERS, Points, check, listed, track
+from unseen.follow.trackers import points as points_of
 from unseen.results import records
 from unseen.results.records import Job, Log
 from unseen.results.study_folder import JobFolder
@@ -171,35 +167,14 @@ class TestTensorBoard:
                 assert [(e.step, e.value) for e in board.Scalars(tag)] == series, tag
             assert len(board.Scalars("accuracy/validation")) == 3
 
-    def test_each_point_once_whatever_was_interrupted(self, tmp_path: Path) -> None:
-        """Three rounds, a resume from a checkpoint after the second, the end; twice each."""
-        board = tmp_path / "tensorboard"
-        write_job(tmp_path, range(3))
-        for _ in range(2):
-            track(tmp_path, ["tensorboard"])
-            assert set(events(board).values()) == {1}
-        folder = JOB.folder(tmp_path)
-        for name in records.FILES:  # what the checkpoint knew: two rounds
-            whole = (folder / name).read_bytes().splitlines(keepends=True)
-            kept = [line for line in whole if json.loads(line)["round"] < 2]
-            (folder / name).write_bytes(b"".join(kept))
-        track(tmp_path, ["tensorboard"])
-        write_job(tmp_path, range(2, 5), done=True)
-        assert track(tmp_path, ["tensorboard"])[0].startswith("tensorboard: 36 new points")
-        assert track(tmp_path, ["tensorboard"]) == ["tensorboard: 0 new points of 0 jobs"]
+    def test_jobs_are_written_once_they_have_ended(self, tmp_path: Path) -> None:
+        write_job(tmp_path, range(2))
+        assert track(tmp_path, ["tensorboard"]) == ["tensorboard: 0 jobs written"]
+        folder = write_job(tmp_path, range(2, 5), done=True)
+        assert track(tmp_path, ["tensorboard"]) == ["tensorboard: 1 jobs written"]
+        assert track(tmp_path, ["tensorboard"]) == ["tensorboard: 0 jobs written"]
         expected = {(tag, r, single(v)) for (tag, r), v in points(folder).items()}
-        assert events(board) == Counter(expected)
-
-    def test_a_file_that_broke_off(self, tmp_path: Path) -> None:
-        board = tmp_path / "tensorboard"
-        folder = write_job(tmp_path, range(2))
-        track(tmp_path, ["tensorboard"])
-        (path,) = board.rglob("events.out.tfevents.*")
-        path.write_bytes(path.read_bytes()[:-300])
-        write_job(tmp_path, range(2, 3))
-        track(tmp_path, ["tensorboard"])
-        expected = {(tag, r, single(v)) for (tag, r), v in points(folder).items()}
-        assert events(board) == Counter(expected)
+        assert events(tmp_path / "tensorboard") == Counter(expected)
 
     def test_another_run_of_the_same_job_takes_its_place(self, tmp_path: Path) -> None:
         board = tmp_path / "tensorboard"
@@ -229,9 +204,9 @@ class TestTensorBoard:
                 raise SystemExit(0)
             return int(caught.value.code or 0)
 
-        write_job(tmp_path, range(2))
+        write_job(tmp_path, range(2), done=True)
         assert run("track", str(tmp_path), "--to", "tensorboard") == 0
-        assert "36 new points of 1 jobs" in capsys.readouterr().out
+        assert "tensorboard: 1 jobs written" in capsys.readouterr().out
         assert run("track", str(tmp_path), "--to", "tensorbord") == 2
         assert "did you mean 'tensorboard'" in capsys.readouterr().err
         assert run("study", "digits", "--track", "wandb", "--out", str(tmp_path / "x")) == 2
@@ -273,8 +248,8 @@ class TestMLflow:
         """The finished study, then nothing new; parameters are the settings."""
         from mlflow.tracking import MlflowClient
 
-        assert track(plain, ["mlflow"])[0].endswith("2 jobs")
-        assert track(plain, ["mlflow"]) == ["mlflow: 0 new points of 0 jobs"]
+        assert track(plain, ["mlflow"]) == ["mlflow: 2 jobs written"]
+        assert track(plain, ["mlflow"]) == ["mlflow: 0 jobs written"]
         found = histories(store, plain)
         assert sorted(found) == ["fedavg+ga/0/seed-0", "fedavg/0/seed-0"]
         for place, (status, history) in found.items():
@@ -288,11 +263,11 @@ class TestMLflow:
         assert run.data.params["training.optimiser"] == "sgd(lr=0.1)"
         assert run.data.params["task"] == "0"
 
-    def test_each_point_once_whatever_was_interrupted(self, store: str, tmp_path: Path) -> None:
+    def test_another_run_of_the_same_job_takes_its_place(self, store: str, tmp_path: Path) -> None:
         place = "/".join(JOB.folder(tmp_path).parts[-3:])
         write_job(tmp_path, range(2))
         track(tmp_path, ["mlflow"])
-        assert histories(store, tmp_path)[place][0] == "KILLED"
+        assert place not in histories(store, tmp_path)
         folder = write_job(tmp_path, range(2, 3), done=True)
         track(tmp_path, ["mlflow"])
         status, history = histories(store, tmp_path)[place]
@@ -314,36 +289,11 @@ class TestMLflow:
 class Broken:
     """A tracker that cannot write."""
 
-    def name(self, tag: str) -> str:
-        return tag
-
-    def complete(self, place: str) -> str:
+    def digest(self, place: str) -> str:
         return ""
 
-    def history(self, place: str, job: Job) -> dict[tuple[str, int], float]:
-        return {}
-
-    def write(self, place: str, new: object) -> None:
+    def write(self, job: JobFolder, digest: str) -> None:
         raise OSError("disk full")
-
-    def close(self) -> None:
-        raise AssertionError("a tracker that failed is asked no more")
-
-
-class Stuck(Broken):
-    """A tracker that does not come back."""
-
-    def __init__(self) -> None:
-        self.free = threading.Event()
-
-    def write(self, place: str, new: object) -> None:
-        self.free.wait(60)
-
-    def finish(self, place: str, mark: object, digest: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class TestFailures:
@@ -359,30 +309,6 @@ class TestFailures:
         told = [str(w.message) for w in caught if "tensorboard" in str(w.message)]
         assert told == ["tensorboard failed and is left out, the study goes on: OSError: disk full"]
         assert len(list(results.jobs())) == 2
-
-    def test_a_tracker_that_hangs_does_not_hold_the_study(
-        self, plain: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        stuck = Stuck()
-        monkeypatch.setitem(TRACKERS, "tensorboard", lambda study: stuck)
-        monkeypatch.setattr(trackers, "PATIENCE", 0.2)
-        told = "unseen track .* --to tensorboard"
-        with pytest.warns(UserWarning, match=told), following(plain, ["tensorboard"]):
-            pass
-        stuck.free.set()
-
-    def test_an_error_of_the_study_is_not_hidden(self, plain: Path) -> None:
-        with pytest.raises(KeyboardInterrupt), following(plain, []):
-            raise KeyboardInterrupt
-
-    def test_one_at_a_time(self, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(trackers.PACKAGES, "tensorboard", ())
-        with FileLock(plain / ".track"):
-            with pytest.raises(UnseenError, match="already being tracked"):
-                track(plain, ["tensorboard"])
-            told = "already being tracked"
-            with pytest.warns(UserWarning, match=told), following(plain, ["tensorboard"]):
-                pass
 
     def test_what_is_not_installed_is_told_before_the_study(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -309,7 +309,6 @@ ZERO = [
     ("fedgloss(radius=0)", "feddyn"),
     ("sd(lam=0)", "fedavg"),
     ("fedavg+irm(lam=0)", "fedavg"),
-    ("fixbn", "fedavg"),  # a net without BatchNorm
     ("fedgala(threshold=-1, iterations=0, blocks='whole')", 'fedavg(weights="uniform")'),
     ("fedavg+fedgala(iterations=0, blocks='whole')", "fedavg"),
 ]

@@ -19,8 +19,6 @@ from unseen.core.outputs import class_scores, predicted, probabilities
 from unseen.core.turn import keyed
 from unseen.metrics.class_metrics import (
     BINS,
-    calibration_intercept,
-    calibration_slope,
     confusion,
     logistic,
 )
@@ -203,7 +201,7 @@ def test_the_slope_of_a_calibration_has_no_unit(spread: float) -> None:
     draws = keyed("slope")
     z = torch.randn(400, 1, generator=draws, dtype=torch.float64)
     y = (torch.rand(400, generator=draws) < torch.sigmoid(0.8 * z[:, 0] + 0.3)).long()
-    plain, scaled = calibration_slope(z, y), calibration_slope(spread * z + 5, y)
+    plain, scaled = (METRICS["calibration-slope"](x, y) for x in (z, spread * z + 5))
     assert plain is not None and scaled is not None
     assert scaled * spread == pytest.approx(plain, rel=1e-6)
 
@@ -214,7 +212,7 @@ def test_an_intercept_exists_wherever_both_classes_do() -> None:
         for _ in range(50):
             z = scale * torch.randn(20, 1, generator=draws, dtype=torch.float64)
             y = torch.randint(2, (20,), generator=draws)
-            a = calibration_intercept(z, y)
+            a = METRICS["calibration-intercept"](z, y)
             assert (a is not None) == (0 < int(y.sum()) < 20)
             if a is not None:
                 assert float(torch.sigmoid(a + z).sum()) == pytest.approx(float(y.sum()), abs=1e-9)

@@ -20,7 +20,6 @@ from unseen.core.outputs import predicted
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.metrics.class_metrics import auprc_of_decisions
 from unseen.metrics.evaluation import (
     EVALUATION_BATCH,
     LOWER,
@@ -30,10 +29,8 @@ from unseen.metrics.evaluation import (
     accuracy,
     auprc,
     auroc,
-    balanced_accuracy,
     forward,
     loss,
-    mae,
     pearson,
     r2,
     rmse,
@@ -62,7 +59,7 @@ def test_accuracies(seed: int, n: int, classes: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about classes that are predicted and absent
         expected = sklearn.metrics.balanced_accuracy_score(y.numpy(), guess)
-    assert balanced_accuracy(outputs, y) == pytest.approx(expected)
+    assert METRICS["balanced-accuracy"](outputs, y) == pytest.approx(expected)
 
 
 @given(seeds, st.integers(1, 60), st.booleans())
@@ -120,7 +117,7 @@ def test_errors_of_numbers(seed: int, n: int, offset: float) -> None:
     y = torch.randn(n, generator=draw) + offset
     outputs = (y + torch.randn(n, generator=draw)).unsqueeze(1)
     a, b = y.double().numpy(), outputs.double().numpy().ravel()
-    assert mae(outputs, y) == pytest.approx(sklearn.metrics.mean_absolute_error(a, b))
+    assert METRICS["mae"](outputs, y) == pytest.approx(sklearn.metrics.mean_absolute_error(a, b))
     assert rmse(outputs, y) == pytest.approx(sklearn.metrics.root_mean_squared_error(a, b))
     assert r2(outputs, y) == pytest.approx(sklearn.metrics.r2_score(a, b), rel=1e-6)
 
@@ -162,10 +159,10 @@ def test_decisions_have_a_precision_recall_curve_of_three_points(decisions: list
         (recall[i] - recall[i + 1]) * (precision[i] + precision[i + 1]) / 2
         for i in range(len(recall) - 1)
     )
-    assert auprc_of_decisions(scores, y) == pytest.approx(expected)
+    assert METRICS["auprc-of-decisions"](scores, y) == pytest.approx(expected)
     weighted = WEIGHTED["auprc-of-decisions"](scores, y)(torch.ones(1, 4).double())
     assert float(weighted) == pytest.approx(expected)
-    assert auprc_of_decisions(scores, torch.ones(4, dtype=torch.int64)) is None
+    assert METRICS["auprc-of-decisions"](scores, torch.ones(4, dtype=torch.int64)) is None
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e6])

@@ -13,10 +13,15 @@ from support.alone import blueprint, completed, played
 from support.sites import federation
 
 from unseen import Client, Model, Split, Training, method
-from unseen.combine.first_neighbours import finch
 from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop
-from unseen.gradient.prototypes import PROTOTYPES, Clusters, PrototypeContrast, WithPrototypes
+from unseen.gradient.prototypes import (
+    PROTOTYPES,
+    Clusters,
+    PrototypeContrast,
+    WithPrototypes,
+    finch,
+)
 from unseen.models import build
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.alone import blueprint, completed, only
+from support.alone import only
 from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
@@ -211,24 +211,3 @@ def test_the_released_policy_of_batchnorm_is_each_batch_by_itself():
     mean, variance = maps.mean((0, 2), keepdim=True), maps.var((0, 2), keepdim=True, correction=0)
     torch.testing.assert_close(found, (maps - mean) / (variance + 1e-5).sqrt())
     assert "batchnorm" in method("harmofl(norm='batch', window='none')").asks
-
-
-@pytest.mark.parametrize("added", ["stablefdg-style", "stablefdg"])
-def test_styles_are_measured_on_images_as_the_network_gets_them(added: str) -> None:
-    """The styles' exchange passes the images with the mean amplitude, as training does."""
-    clients = images(3)
-    names = sorted(clients)
-    whole = method(f"harmofl(window='all')+{added}", Training(SGD(0.05), batch_size=8))
-    chosen, model = completed(whole, blueprint(clients, "bn-cnn"))
-    local = {exchange.name: exchange for exchange in chosen.exchanges}["styles"].local
-    assert isinstance(local, Normalised)
-    state = start(chosen, model, names, 0)
-    state, _ = play(chosen, state, InProcess(model, clients), names, 1)
-    model.bind(state.inbox["model"].clone(), state.inbox["buffers"].clone())
-    turn = Turn(seed=0, round=1, rounds=2, exchange="styles", client=names[0], roster=tuple(names))
-    own, _ = local(model, state.inbox, clients[names[0]], {}, turn)
-    split = clients[names[0]].train
-    as_it_gets_them = Split(local.change(state.inbox["amplitude"], split.x), split.y)
-    changed = replace(clients[names[0]], train=as_it_gets_them)
-    expected, _ = local.inner(model, state.inbox, changed, {}, turn)
-    torch.testing.assert_close(own.rows["styles"], expected.rows["styles"])

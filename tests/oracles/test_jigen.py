@@ -14,8 +14,7 @@ from torch import nn
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop
-from unseen.gradient.puzzle import Jigsaw
-from unseen.images.jigsaw import orders, puzzled
+from unseen.gradient.puzzle import Jigsaw, orders, puzzled
 from unseen.models.two_heads import TwoHeads, with_order
 
 

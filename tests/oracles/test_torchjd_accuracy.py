@@ -13,7 +13,7 @@ quadprog = pytest.importorskip("quadprog", reason="the extra `torchjd` is not in
 
 #: weighting -> the largest error, of the exact result's length, where the logarithms of the
 #: updates' lengths have a standard deviation of 0, 0.5, 1.
-WORST = {"mgda": (0.20, 0.25, 1.0), "upgrad": (0.002, 0.01, 0.22), "dualproj": (0.002, 0.01, 0.22)}
+WORST = {"mgda": (0.20, 0.25, 1.0), "upgrad": (0.002, 0.01, 0.22)}
 
 
 def projected(U: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -35,7 +35,6 @@ def nearest_to_0(U: np.ndarray) -> np.ndarray:
 EXACT = {
     "mgda": nearest_to_0,
     "upgrad": lambda U: np.mean([projected(U, u) for u in U], 0),
-    "dualproj": lambda U: projected(U, U.mean(0)),
 }
 
 

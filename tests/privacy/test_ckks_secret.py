@@ -16,8 +16,9 @@ from support.channels import Stack, updates
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
+from support.secret_scan import holds, memory, words
+
 from unseen import Study
-from unseen.audit.scan import holds, memory, words
 from unseen.combine import PPDG
 from unseen.privacy import ckks, seal
 from unseen.privacy.wire import unpack

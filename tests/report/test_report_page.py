@@ -145,7 +145,7 @@ def test_the_title_names_the_file_and_its_columns(tmp_path: Path) -> None:
 
 def test_what_is_not_shown_is_named_with_what_it_needs(text: str) -> None:
     (line,) = re.findall(r"Not shown: (.*?)</p>", text)
-    assert "agreement of updates" in line and "confusion matrices" in line
+    assert "agreement of updates" in line and "loss surfaces" in line
     assert "--data-dir" in line and "gaps" not in line
 
 

@@ -24,6 +24,7 @@ from unseen.serving.export import export
 from unseen.serving.http.endpoint import Service, rows_of_json
 from unseen.serving.http.http_app import app
 from unseen.serving.policy import policy_of
+from unseen.serving.reading.new_rows import from_mappings, stacked
 
 httpx = pytest.importorskip("httpx", reason="the extra serve is not installed")
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
@@ -144,14 +145,11 @@ def test_an_export_answers_with_onnxruntimes_numbers(of_rows: Trained, tmp_path:
     server = served(model, tmp_path / "log", "--runtime", "onnx")
     answer = httpx.post(f"{next(server)}/predict", json={"rows": rows}).json()
     server.close()
-    session = ort.InferenceSession(model / "model.raw.onnx", providers=["CPUExecutionProvider"])
-    feed = {
-        "age": np.array([[61.0], [70.0]]),
-        "dose": np.array([[0.5], [np.nan]]),
-        "drug": np.array([["a"], ["b"]], dtype=object),
-    }
-    names = [entry.name for entry in session.get_outputs()]
-    expected = dict(zip(names, session.run(None, feed), strict=True))["probabilities"]
+    session = ort.InferenceSession(model / "model.onnx", providers=["CPUExecutionProvider"])
+    items = [item for batch in from_mappings(of_rows.inputs, rows, None, False) for item in batch]
+    x = stacked(items)
+    assert x is not None
+    _, expected = session.run(None, {"x": x.numpy()})
     found = [[*entry["probabilities"].values()] for entry in answer["predictions"]]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 

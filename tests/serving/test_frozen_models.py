@@ -11,7 +11,6 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.datasets.image_files.images import View
-from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.stages import cut
 from unseen.serving import directory
@@ -19,7 +18,6 @@ from unseen.serving.directory import Trained
 from unseen.serving.export import export
 from unseen.serving.fit import study_of, train
 from unseen.serving.predict import predict
-from unseen.serving.transductive import predict_adapted
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +104,3 @@ def test_rows_are_scored_by_features_where_the_model_has_no_layers(place: Path) 
     assert trained.decisions.novelty is not None and trained.decisions.layer == ""
     lines = list(predict(trained, images(place)[0]))
     assert all(line.answer is not None and line.answer.ood is not None for line in lines)
-
-
-def test_batchnorm_is_adapted_behind_a_frozen_part(place: Path, model: Trained) -> None:
-    files, _ = images(place)
-    paths = [place / f"{i}.png" for i in range(100)]
-    for i, path in enumerate(paths):
-        path.write_bytes(files[i % len(files)].read_bytes())
-    if model.spec["study"]["freeze"] == "trunk":
-        with pytest.raises(UnseenError, match="has none that is not frozen"):
-            predict_adapted(model, paths, ["batchnorm"])
-    else:
-        assert len(predict_adapted(model, paths, ["batchnorm"]).lines) == 100

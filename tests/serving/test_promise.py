@@ -9,7 +9,7 @@ import torch
 from support.command_line import Command
 
 from unseen.serving.decisions import Evidence
-from unseen.serving.promise import broken_promise
+from unseen.serving.fit import broken_promise
 
 
 def spec(accuracy: float, **more: object) -> dict[str, object]:

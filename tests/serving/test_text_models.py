@@ -137,5 +137,3 @@ def test_of_text_alone_nothing_leaves_before_training(tmp_path: Path, unseen: Co
     assert "summed statistics" not in card and "names a number" not in card
     (tmp_path / "new.csv").write_text("note\nfever and pain\n")
     assert "yes" in unseen("predict", model.folder, tmp_path / "new.csv").out
-    ran = unseen("predict", model.folder, tmp_path / "new.csv", "--adapt", "inputs")
-    assert ran.code == 2 and "standardises the numeric columns" in ran.err

@@ -186,11 +186,12 @@ def test_rows_without_a_label_are_named(
 def test_an_export_answers_alike(
     models: dict[str, directory.Trained], rows: Path, name: str
 ) -> None:
-    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    ort = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     trained = models[name]
     export(trained.folder, "onnx", [rows])
     x = torch.randn(7, *trained.inputs.shape)
     outputs = of_model(trained).outputs(x)
     torch.testing.assert_close(outputs, trained.outputs(x), rtol=1e-4, atol=1e-5)
-    about = json.loads((trained.folder / "preprocessing.json").read_text())
-    assert about["outputs"]["times"] == trained.spec["times"]
+    about = ort.InferenceSession(trained.folder / "model.onnx").get_modelmeta()
+    told = json.loads(about.custom_metadata_map["unseen"])
+    assert told["times"] == trained.spec["times"]

@@ -93,7 +93,7 @@ def test_what_the_directory_says_of_the_training(of_rows: Trained) -> None:
     assert 0 <= low <= high <= 1
     size = sum(p.numel() for p in of_rows.model.module.parameters())
     statistics = 8 * len(spec["input"]["statistics"])
-    ranges = 2 * 8 * 2 + 8 * 2  # the ends of age and dose; rows of each class
+    ranges = 2 * 8 * 2  # the ends of age and dose
     F = spec["decisions"]["novelty"]["features"]
     # Rows by class and bin of the logit; by class, sums and products; distances in bins.
     ranges += 8 * (2 * 402 + 2 + 2 * F + F * F + 2001)

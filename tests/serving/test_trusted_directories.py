@@ -67,39 +67,3 @@ def test_a_wrong_description_is_refused_in_words(of_rows: Trained, tmp_path: Pat
                 refused[name] += 1
     needed = {"input", "method", "model", "outputs", "sites", "study"}
     assert {name for name, count in refused.items() if count == len(values)} == needed
-
-
-def test_a_signature_says_whose_a_directory_is(
-    of_rows: Trained, tmp_path: Path, unseen: Command
-) -> None:
-    pytest.importorskip("cryptography", reason="needs the extra flower")
-    folder = tmp_path / "model"
-    shutil.copytree(of_rows.folder, folder)
-    key, other = tmp_path / "anna.key", tmp_path / "ben.key"
-    assert unseen("sign", "--new-key", str(other)).code == 0
-    assert unseen("sign", str(folder), "--new-key", str(key)).code == 0
-    assert key.stat().st_mode & 0o777 == 0o600
-    public = f"{key}.pub"
-    assert directory.read(folder, key=public).spec == of_rows.spec
-    assert "README.md" in unseen("verify", str(folder), "--key", public).out
-    with pytest.raises(UnseenError, match="does not bear the signature"):
-        directory.read(folder, key=f"{other}.pub")
-    rewritten(of_rows, folder, spec="another")
-    with pytest.raises(UnseenError, match=r"model.json of .* differ"):
-        directory.read(folder, key=public)
-    result = unseen("predict", str(folder), "rows.csv", "--key", public)
-    assert result.code and "differ from what was signed" in (result.out + result.err)
-    (folder / "signature.json").unlink()
-    with pytest.raises(UnseenError, match="is not signed"):
-        directory.read(folder, key=public)
-
-
-def test_tables_are_signed_too(tmp_path: Path, unseen: Command) -> None:
-    pytest.importorskip("cryptography", reason="needs the extra flower")
-    table, key = tmp_path / "table.txt", tmp_path / "anna.key"
-    table.write_text("fedavg 79.7\n")
-    assert unseen("sign", str(table), "--new-key", str(key)).code == 0
-    assert unseen("verify", str(table), "--key", f"{key}.pub").code == 0
-    table.write_text("fedavg 97.7\n")
-    result = unseen("verify", str(table), "--key", f"{key}.pub")
-    assert result.code and "table.txt" in (result.out + result.err)

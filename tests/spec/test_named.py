@@ -10,6 +10,7 @@ from unseen.cli.main import read_studies
 from unseen.errors import UnseenError
 from unseen.spec.named import members, metrics_of, named_studies, settings_of
 from unseen.spec.published import contents
+from unseen.spec.study import StudySpec, recorded
 from unseen.study import Study
 from unseen.study.costs.estimate import clock, estimates, report
 from unseen.study.plan import prepare_study
@@ -168,3 +169,9 @@ def test_times_for_people() -> None:
     assert [clock(s) for s in (0.04, 59, 61, 3600, 90_000)] == [
         "0.0 s", "59.0 s", "1.0 min", "1.0 h", "1.0 days",
     ]  # fmt: skip
+
+
+def test_records_of_earlier_versions_are_read_without_a_setting_that_has_gone() -> None:
+    assert StudySpec(**recorded({"memory_format": "auto"})).training.weights == "method"
+    with pytest.raises(UnseenError, match="unknown setting 'memory_format'"):
+        StudySpec(**recorded({"memory_format": "contiguous"}))

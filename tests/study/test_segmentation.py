@@ -7,22 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from unseen.core.client import Split
-from unseen.core.labels import IGNORED
 from unseen.core.losses import CrossEntropyDice
 from unseen.core.turn import keyed
 from unseen.datasets import DataSet
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
-from unseen.metrics.evaluation import FOR_MASKS, METRICS, forward
+from unseen.metrics.evaluation import FOR_MASKS, METRICS
 from unseen.models import build
 from unseen.models.mixture import Mixture
-from unseen.report.mask_pictures import coloured, panel_of
-from unseen.report.models import sections
-from unseen.report.read import Choice, read
-from unseen.report.write import report
 from unseen.results.records import Job, read_lines
 from unseen.spec.training import Recipe
 from unseen.study import Study
@@ -86,52 +79,6 @@ def test_training_on_masks_learns_them(tmp_path: Path) -> None:
     sources = read_lines(Job("fedavg", "amber", 0).folder(tmp_path / "out") / "source.jsonl")
     last = [line["dice"] for line in sources if line["round"] == 11]
     assert sum(last) / len(last) > 0.5
-
-
-def test_the_report_shows_pictures(out: Path, tmp_path: Path) -> None:
-    parts, _ = read([out], Choice())
-    shown = {section.key: section for section in sections(parts[0], tmp_path)}
-    figures = shown["pictures"].figures
-    assert figures[0].title == "fedavg, target plain: masks"
-    assert len(figures) == 3
-    assert any("harmofl at plain is left out" in r for r in shown["confusion"].remarks)
-    (panel,) = figures[0].panels
-    assert [row.name for row in panel.rows] == ["worst", "middle", "best"]  # type: ignore[union-attr]
-    assert not shown["tsne"].figures
-    page = report([out], tmp_path / "report", further=lambda part: sections(part, tmp_path))
-    assert "data:image/png;base64" in page.read_text()
-    assert list((tmp_path / "report" / "figures").glob("pictures-*.png"))
-
-
-# --- pictures ---------------------------------------------------------------------------------
-
-
-class Echo(nn.Module):
-    """Predicts class 1 where the first channel is above 1/2."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([0.5 - x[:, :1], x[:, :1] - 0.5], 1)
-
-
-def test_pictures_are_the_worst_the_middle_and_the_best() -> None:
-    from unseen.core.vector import Model
-
-    x = torch.zeros(3, 1, 2, 2)
-    x[:, 0, 0] = 1
-    y = torch.zeros(3, 2, 2, dtype=torch.int64)
-    y[0, 0], y[1, 0, 0], y[2, 1] = 1, 1, 1  # Dice 1, 2/3, 0
-    model = Model(Echo(), shape=(1, 2, 2))
-    panel = panel_of("site", model, Split(x, y), ("none", "some"))
-    assert [row.score for row in panel.rows] == pytest.approx([0, 2 / 3, 1])
-    assert panel.rows[0].image == [[[255] * 3] * 2, [[0] * 3] * 2]
-    assert panel.rows[0].guess != panel.rows[0].truth
-    assert panel.rows[2].guess == panel.rows[2].truth
-    assert panel.classes == (("some", (230, 159, 0)),)
-    assert "worst (Dice 0.000)" in panel.words()
-    assert coloured(torch.tensor([[IGNORED, 0, 1]]), 2) == [
-        [[128, 128, 128], [0, 0, 0], [230, 159, 0]]
-    ]
-    assert forward(model, Split(x, y)).shape == (3, 2, 2, 2)
 
 
 # --- what does not go with masks --------------------------------------------------------------

@@ -85,13 +85,14 @@ def choose(
     recipes, folder = options.get("recipes"), options.get("data_dir")
     named = ("site", "label", "event", "task", "groups", "rates")
     question = Question(
-        data, settings,
+        data,
+        settings,
         recipes=split_list(recipes) if isinstance(recipes, str) else recipes and [*recipes],
         pool=not options.get("no_pool", False),
         alone=not options.get("no_alone", False),
         data_dir=Path(folder) if folder is not None else None,
         **{name: value for name, value in options.items() if name in named},  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     candidates, place = asked(question)
     folder_of = Path(out) if out is not None else Path("choices") / candidates.study.name
     records, jobs = folder_of / "records", options.get("jobs", 1)

@@ -92,7 +92,6 @@ def predict(
     accept_unseen: bool = False,
     strict: bool = False,
     allow_code: bool = False,
-    key: str = "",
 ) -> Any:
     """Return a data frame with an answer for each row or image; its columns are the command's.
 
@@ -106,13 +105,12 @@ def predict(
         accept_unseen: Predict rows with categories new to the model.
         strict: Predict nothing for rows far from training.
         allow_code: Whether code outside `unseen` that a directory names may run.
-        key: The public key of who must have signed the directory.
     """
     pandas = optional("pandas", "unseen.predict needs", "pandas", "take the command")
-    trained = opened(model, allow_code, key)
+    trained = opened(model, allow_code)
     rule = None if threshold is None else str(threshold)
     policy = policy_of(trained, rule, abstain, coverage, times)
-    columns, framed = Columns.of(trained, policy, (), (), False), _is_frame(data)
+    columns, framed = Columns.of(trained, policy, (), False), _is_frame(data)
     if framed:
         check_frame(trained.inputs, list(with_plain_names(data.iloc[:0]).columns))
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
@@ -147,7 +145,6 @@ def evaluate(
     detail: bool = False,
     importance: int = 0,
     allow_code: bool = False,
-    key: str = "",
 ) -> Evaluation:
     """Return a model's metrics at every domain, with intervals, as `unseen evaluate` does.
 
@@ -164,13 +161,12 @@ def evaluate(
         detail: Whether to add the mean over sites, classes and the confusion matrix.
         importance: How often each column's values are exchanged, to see what answers rest on.
         allow_code: Whether code outside `unseen` that a directory names may run.
-        key: The public key of who must have signed the directory.
 
     Raises:
         UnseenError: No row or image could be measured. Where some could, the result's `faults`
             name the others.
     """
-    trained = opened(model, allow_code, key)
+    trained = opened(model, allow_code)
     policy = policy_of(trained, None if threshold is None else str(threshold), None, coverage)
     if _is_frame(data):
         check_frame(trained.inputs, list(with_plain_names(data.iloc[:0]).columns))
@@ -260,11 +256,11 @@ def _unusable(faults: Sequence[Item]) -> UnseenError:
     return UnseenError(f"none of the data can be measured; {faults[0]}{more}.")
 
 
-def opened(model: Trained | Folder, allow_code: bool = False, key: str = "") -> Trained:
+def opened(model: Trained | Folder, allow_code: bool = False) -> Trained:
     """Return a model, read from its directory unless it is there already."""
     if isinstance(model, Trained):
         return model
-    return directory.read(model, allow_code=allow_code, key=key)
+    return directory.read(model, allow_code=allow_code)
 
 
 def as_written(trained: Trained) -> Trained:

@@ -121,10 +121,12 @@ def by_threshold(trained: Trained, clients: Mapping[str, Client]) -> dict[str, A
         trained: The model.
         clients: The sites; members are their training splits, the others their validation splits.
     """
-    return measured(*(
-        np.concatenate([trained.confidence(client.split(which)) for client in clients.values()])
-        for which in ("train", "validation")
-    ))  # fmt: skip
+    return measured(
+        *(
+            np.concatenate([trained.confidence(client.split(which)) for client in clients.values()])
+            for which in ("train", "validation")
+        )
+    )
 
 
 def measured(members: Floats, others: Floats) -> dict[str, Any]:

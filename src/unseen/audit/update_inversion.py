@@ -244,11 +244,13 @@ def batches(attack: Attack) -> list[dict[str, Any]]:
             inversion.nearest(images, truth, prior.span) for images in (candidates, random)
         )
         return {
-            "what": name, "examples": len(summed), "candidates": len(candidates),
+            "what": name,
+            "examples": len(summed),
+            "candidates": len(candidates),
             "psnr": round(float(nearest.mean()), 2),
             "psnr_of_random": round(float(guessed.mean()), 2),
             "recovered": int((nearest > enough).sum()),
-        }  # fmt: skip
+        }
 
     rows = []
     for size in (*(size for size in BATCHES if size <= len(split)), len(split)):

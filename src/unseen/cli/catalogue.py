@@ -11,8 +11,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from unseen.cli.equations import inline, markdown
-from unseen.cli.families import FAMILIES
 from unseen.core.exchange import Method, Reference
 from unseen.core.templates import render
 from unseen.errors import Incompatible, UnseenError, nearest
@@ -25,6 +23,8 @@ from unseen.spec.search_space import declared
 
 Cells = list[tuple[str, ...]]
 Rows = tuple[tuple[str, ...], Cells]
+#: What Markdown would take for more than a sign.
+SIGNS = re.compile(r"[*|]|<(?=\S)|(?<![\w\u0300-\u036f])_|_(?!\w)")
 
 
 def list_methods() -> Rows:
@@ -169,7 +169,7 @@ def _line(name: str) -> tuple[str, str, str]:
     if path == name and path in MODIFIERS:
         link += f" (`+{path}`)"
     sources = references if len(references) == 2 else references[:1]
-    return link, inline(_first(part)).rstrip("."), "; ".join(map(_short, sources))
+    return link, escaped(_first(part)).rstrip("."), "; ".join(map(_short, sources))
 
 
 def _short(reference: Reference) -> str:
@@ -181,13 +181,25 @@ def _short(reference: Reference) -> str:
 
 
 def _markdown(name: str) -> str:
-    """Return a method's page in Markdown, its equations in TeX, its modifier below it."""
+    """Return a method's page in Markdown, its modifier below it."""
     parts = _parts(name)
     references = dict.fromkeys(r for part in parts for r in part["references"])
     return render(
         "unseen.cli", "templates/method.md.jinja", name=name, parts=parts,
-        references=references, markdown=markdown, inline=inline,
+        references=references, markdown=markdown, escaped=escaped,
     )  # fmt: skip
+
+
+def markdown(text: str) -> str:
+    """Return a docstring's text as Markdown, its indented equations as blocks of code."""
+    blocks = text.split("\n\n")
+    return "\n\n".join(b if b.startswith("    ") else escaped(b) for b in blocks)
+
+
+def escaped(text: str) -> str:
+    """Return prose whose signs Markdown shows as they are; code in backticks is left alone."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(p if i % 2 else SIGNS.sub(r"\\\g<0>", p) for i, p in enumerate(parts))
 
 
 def write_pages(folder: str | Path) -> None:
@@ -263,3 +275,39 @@ def _added(example: Method) -> tuple[Reference, ...]:
 def _source(references: Sequence[Reference]) -> str:
     first, *others = (reference.text for reference in references)
     return " ".join([first, *others]) if len(others) < 2 else f"{first} And {len(others)} more."
+
+
+"""Methods and modifiers in the sections of their index: the four papers, then five families."""
+
+#: Section -> names, in the order of the page. A modifier without a method has its plus.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "The four papers": (
+        "ppdg", "csac", "geometric", "fishr", "fedilc-inter", "fedilc-intra-arith",
+        "fedilc-intra-geo", "+ga",
+    ),
+    "Base algorithms": (
+        "deepall", "fedsgd", "fedavg", "fedprox", "scaffold", "fednova", "feddyn", "fedgloss",
+        "fedsam", "fedcurv",
+    ),
+    "Server rules: weights": (
+        "afl", "groupdro", "vrex", "eqrm", "qffl", "arfl", "fedcsa", "random-effects",
+    ),
+    "Server rules: directions": (
+        "pcgrad", "agrsum", "agrrand", "graddrop", "andmask", "sand-mask", "fedgma",
+        "geometric-abs", "fedomg", "fedgala", "mgda", "cagrad", "upgrad", "nash-mtl", "torchjd",
+    ),
+    "Server rules: robust": ("trimmed-mean", "median", "krum", "bounded"),
+    "Server steps": ("fedavgm", "fedadam", "fedyogi", "exp", "+compress"),
+    "Client parts: loss and gradient": (
+        "irm", "sd", "mldg", "coral", "fediir", "+anchor", "+mixup",
+    ),
+    "Client parts: features": (
+        "moon", "fpl", "fedadg", "fedsr", "rsc", "copa", "fedbn", "gperxan", "mixstyle",
+        "+shift", "+intercepts",
+    ),
+    "Client parts: images": ("am", "feddg", "harmofl", "fedccrl", "randconv", "jigen"),
+    "Averages, ensembles and exact fits": (
+        "+tail", "+swad", "+ema", "+ensemble", "bag", "stack", "portfolio", "glm", "boost",
+        "forest", "trees",
+    ),
+}  # fmt: skip

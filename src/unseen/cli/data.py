@@ -1,9 +1,8 @@
-"""`unseen data`: check the files of a data set, import them, write a stand-in."""
+"""`unseen data check`: the files of a data set, a table or images of your own."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from unseen.datasets.summary import Report
     from unseen.datasets.tables.columns import Column
 
-data = group("data", "Check, import and imitate data sets. Nothing is ever downloaded.")
+data = group("data", "Check data sets. Nothing is ever downloaded.")
 
 #: Columns and rows up to which a table of classes and domains can be read.
 WIDE, LONG = 16, 70
@@ -84,57 +83,6 @@ def check(
         raise typer.Exit(1)
 
 
-@data.command()
-def sketch(name: Name, out: Annotated[Path, typer.Option()]) -> None:
-    """Write a tiny synthetic stand-in in a data set's own layout, for tests and trials.
-
-    Args:
-        name: The data set.
-        out: The data folder to write it into.
-    """
-    from unseen.datasets import DATASETS, standin
-    from unseen.errors import UnseenError
-    from unseen.expression import fold, named
-
-    name = fold(name)
-    write = named("data set", name, DATASETS).sketch
-    if write is None:
-        able = ", ".join(n for n, info in DATASETS.items() if info.sketch is not None)
-        raise UnseenError(f"there is no stand-in of {name!r}; there is one of {able}.")
-    standin.write(name, write, out)
-    print(f"stand-in of {name}, synthetic: {out}")
-    print(f"a trial of a study on it: {trial(name, out)}")
-
-
-@data.command(name="import")
-def import_(
-    name: Name,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
-    data_dir: Path | None = None,
-) -> None:
-    """Bring downloaded archives (tar, zip) or Parquet exports into the layout that is read.
-
-    Args:
-        name: The data set.
-        files: What was downloaded.
-        data_dir: Where data files are (default: $UNSEEN_DATA).
-    """
-    from rich.filesize import decimal as readable
-
-    from unseen.datasets import DATASETS
-    from unseen.datasets.image_files.imports import bring
-    from unseen.expression import fold, named
-
-    name = fold(name)
-    info = named("data set", name, DATASETS)
-    folder = info.data_folder(data_dir or os.environ.get("UNSEEN_DATA"))
-    result = bring(info.layout, files, folder, info.locate)
-    print(f"{name}: {result.count:,} files, {readable(result.size)}, in {result.folder}")
-    if result.passed_over:
-        print(f"files passed over, no part of it: {result.passed_over:,}")
-    print(f"licence: {info.licence}")
-
-
 def _is_path(name: str) -> bool:
     from unseen.datasets import DATASETS
     from unseen.expression import fold
@@ -186,37 +134,13 @@ def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> N
     where.print(table, markup=False)
     if more := columns[most:]:
         kinds = Counter(c.kind for c in more).items()
-        print(f"{len(more)} more columns, {', '.join(f'{n} {kind}' for kind, n in kinds)}; "
-              "--all lists them")  # fmt: skip
+        print(
+            f"{len(more)} more columns, {', '.join(f'{n} {kind}' for kind, n in kinds)}; "
+            "--all lists them"
+        )
         for c in more:
             if c.remark:
                 print(f"column {c.name}, {c.kind}: {c.remark}")
-
-
-def trial(name: str, out: Path) -> str:
-    """Return the command that tries a study on a data set's stand-in.
-
-    It is a paper's table that needs no file of weights, else a study that serves any images.
-    Stand-ins have few examples, so that batches must be small; those of MNIST are as large as it.
-    """
-    from unseen.datasets import DATASETS, mnist
-    from unseen.expression import parse
-    from unseen.spec.named import named_studies, settings_of
-
-    def tries(study: str) -> bool:
-        settings = settings_of(study)[0]
-        matches = parse(str(settings["dataset"]))[0].name == name
-        return matches and "weights" not in settings
-
-    def order(study: str) -> tuple[bool, int, str]:
-        return "/table" not in study, study.count("/"), study
-
-    papers = sorted(filter(tries, named_studies()), key=order)
-    words = [papers[0]] if papers else ["images", f"dataset='{name}(size=32)'"]
-    small = ["training.batch_size=2", "training.drop_last=true"]
-    settings = ["rounds=1", *(small if DATASETS[name].sketch is not mnist.sketch else [])]
-    options = f"--seeds 1 --data-dir {shlex.quote(str(out))} --out results/stand-in/{name}"
-    return " ".join(["unseen", "study", *words, *settings, options])
 
 
 def show(report: Report, everything: bool = False) -> None:

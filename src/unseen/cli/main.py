@@ -1,7 +1,10 @@
 """The command line: a thin layer over `unseen.Study`."""
 
+import codecs
+import errno
 import sys
 from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +18,6 @@ from unseen.cli.comparing import compare
 from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation_site import federation
-from unseen.cli.machine import MACHINE, named
-from unseen.cli.printing import lenient
-from unseen.cli.sign_commands import sign, verify
 from unseen.cli.skeletons import new
 from unseen.cli.study_tables import read_studies, table
 from unseen.cli.tuning import tune
@@ -26,7 +26,7 @@ from unseen.spec.named import parse_override
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
     "choose", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
-    "evaluate", "export", "serve", "sign", "verify", "list", "show", "new", "data", "federation",
+    "evaluate", "export", "serve", "list", "show", "new", "data", "federation",
     "audit", "track", "cite",
 )  # fmt: skip
 
@@ -60,7 +60,6 @@ for command in (
     compare,
     *(serving.train, serving.predict, serving.evaluate, serving.export, model_server.serve),
     *(readers.report, readers.watch, readers.track),
-    *(sign, verify),
     new,
 ):
     app.command()(command)
@@ -264,3 +263,45 @@ def main() -> None:
             raise
         print(f"error: {named(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+#: Errors of the machine that are no defect of the program, and what to do about them.
+MACHINE = {
+    errno.ENOSPC: "Make room, and run the same command again: what was finished is kept.",
+    errno.EDQUOT: "Make room, and run the same command again: what was finished is kept.",
+    errno.EROFS: "Name a folder that can be written to.",
+    errno.EACCES: "Name a path that this account may use, or change its rights.",
+    errno.ENOTDIR: "A file stands where a folder is needed; name another path.",
+    errno.EEXIST: "A file stands where a folder is needed; name another path.",
+    errno.EISDIR: "A folder stands where a file is needed; name another path.",
+}
+
+
+def named(error: OSError) -> str:
+    """Return the words for an error of `MACHINE`."""
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror}{where}. {MACHINE[error.errno or 0]}"
+
+
+#: The name of the way in which letters are written that an encoding lacks.
+LENIENT = "unseen-lenient"
+
+
+def lenient() -> None:
+    """Write letters that the encoding of standard output or error lacks as question marks.
+
+    Bytes of file names that are not UTF-8 are written as they are.
+    """
+    codecs.register_error(LENIENT, _substitute)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=LENIENT)
+
+
+def _substitute(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return a surrogate's byte, or a question mark, for the first letter that is lacking."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    code = ord(error.object[error.start])
+    is_byte = 0xDC80 <= code <= 0xDCFF
+    return bytes([code - 0xDC00]) if is_byte else "?", error.start + 1

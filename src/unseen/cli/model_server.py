@@ -27,7 +27,6 @@ def serve(
     max_megabytes: Annotated[int, typer.Option(min=1)] = 32,
     device: str = "cpu",
     allow_code: AllowCode = False,
-    key: str = "",
 ) -> None:
     """Answer over HTTP: rows as JSON, csv and Parquet files, or images.
 
@@ -51,7 +50,6 @@ def serve(
         device: cpu or cuda.
         allow_code: Let code outside unseen run that the directory names, such as a model of your
             own; without it a directory is data.
-        key: Refuse a directory that this public key has not signed (a file, or its digits).
     """
     from unseen.errors import choice, optional
     from unseen.serving.directory import read
@@ -62,11 +60,11 @@ def serve(
 
     uvicorn = optional("uvicorn", "unseen serve needs", "serve", "take unseen predict")
     choice("--runtime", runtime, ("torch", "onnx"))
-    trained = read(model_dir, device, allow_code, key)
+    trained = read(model_dir, device, allow_code)
     name_code(trained)
     if strict:
         check_strict(trained.bounds)
-    other = export_of(trained, None, None, key) if runtime == "onnx" else None
+    other = export_of(trained, None, None) if runtime == "onnx" else None
     policy = policy_of(trained, threshold, abstain, coverage, numbers("--times", times))
     most = max_megabytes * 2**20
     service = Service(trained, policy, other, accept_unseen, strict, most, max_rows)
@@ -74,8 +72,10 @@ def serve(
         print(note, file=sys.stderr)
     local = host in LOCAL
     if not local:
-        print(f"{host}: whoever reaches this port is answered; nobody is asked for a key.",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"{host}: whoever reaches this port is answered; nobody is asked for a key.",
+            file=sys.stderr,
+        )
     config = uvicorn.Config(
         app(service, LOCAL if local else ("*",)), host=host, port=port, log_level="info",
         limit_concurrency=64, server_header=False, access_log=False,

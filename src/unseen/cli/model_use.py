@@ -26,16 +26,13 @@ def name_code(trained: Trained) -> None:
         print(f"--allow-code: running {words}", file=sys.stderr)
 
 
-def export_of(trained: Trained, file: Path | None, site: str | None, key: str) -> OnnxModel:
+def export_of(trained: Trained, file: Path | None, site: str | None) -> OnnxModel:
     """Return the export of a model, `file` or the one in its directory."""
     from unseen.errors import UnseenError
-    from unseen.serving.directory import check_signed
-    from unseen.serving.export import FILES, of_model
+    from unseen.serving.export import of_model
 
     if site is not None:
         raise UnseenError("an export has the averaged statistics.", remedy="Leave out --as-site.")
-    if key and file is None:
-        check_signed(trained.folder, key, FILES["onnx"])
     return of_model(trained, file)
 
 

@@ -86,7 +86,7 @@ def watch(
 
 
 def track(folder: Folder, to: Annotated[str, typer.Option()]) -> None:
-    """Copy a study's records to TensorBoard or MLflow; what they have already is skipped.
+    """Copy a study's finished jobs to TensorBoard or MLflow; what they have already is skipped.
 
     Args:
         folder: The folder of a study's --out.

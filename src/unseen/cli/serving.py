@@ -52,9 +52,8 @@ def train(
         weights: Initial weights, .pth or .safetensors.
         device: cpu or cuda.
         data_dir: Where data files are (default: $UNSEEN_DATA).
-        ranges: Keep what training's inputs were like, for `predict` to flag others, and the shares
-            of classes, for its --adapt; left out: where privacy.channel is clear and no noise was
-            asked for.
+        ranges: Keep what training's inputs were like, for `predict` to flag others; left out: where
+            privacy.channel is clear and no noise was asked for.
         calibrate: temperature, platt, site (Platt scaling, with intercepts of every site's own) or
             none; left out: temperature with --leave-out, else none.
         leave_out: Train again without each of this many groups of training sites, so that
@@ -107,7 +106,6 @@ def predict(
     keep: str | None = None,
     accept_unseen: bool = False,
     strict: bool = False,
-    adapt: str | None = None,
     threshold: str | None = None,
     abstain: float | None = None,
     coverage: float | None = None,
@@ -118,13 +116,11 @@ def predict(
     device: str = "cpu",
     profile: bool = False,
     allow_code: AllowCode = False,
-    key: str = "",
 ) -> None:
     """Predict for images or the rows of csv and Parquet files: classes, numbers or masks.
 
     What cannot be predicted is named in the output, and the exit code is then 1. The column
-    `unusual` names values far from what training saw; with --strict these are not predicted. With
-    --adapt every answer depends on all inputs, and the column `transductive` says by what.
+    `unusual` names values far from what training saw; with --strict these are not predicted.
 
     Args:
         model_dir: What `unseen train` wrote.
@@ -134,8 +130,6 @@ def predict(
         keep: Columns of the files to copy, such as an identifier.
         accept_unseen: Predict rows with categories new to the model.
         strict: Predict nothing for inputs far from what training saw.
-        adapt: Adapt to all inputs together, as those of one new site: inputs, batchnorm, prior or
-            several with commas; 100 rows or more.
         threshold: From which probability on class 1 of two is answered: a number, or a rule on the
             training sites: youden, sensitivity>=0.9, specificity>=0.9, cost=10:1 (a miss costs
             ten false alarms).
@@ -150,13 +144,11 @@ def predict(
         profile: Print where the time went.
         allow_code: Let code outside unseen run that the directory names, such as a model of your
             own; without it a directory is data.
-        key: Refuse a directory that this public key has not signed (a file, or its digits).
     """
     start = time.perf_counter()
     from unseen.cli.mask_command import of_masks
     from unseen.errors import choice
     from unseen.serving import predict as module
-    from unseen.serving import transductive
     from unseen.serving.directory import read
     from unseen.serving.policy import policy_of
     from unseen.serving.reading.bounds import Tally, check_strict
@@ -166,15 +158,13 @@ def predict(
     choice("--runtime", runtime, ("torch", "onnx"))
     clock = Clock({"imports": time.perf_counter() - start})
     with clock.phase("loading"):
-        trained = read(model_dir, device, allow_code, key)
+        trained = read(model_dir, device, allow_code)
         name_code(trained)
         trained.at(as_site)
-        other = export_of(trained, None, as_site, key) if runtime == "onnx" else None
+        other = export_of(trained, None, as_site) if runtime == "onnx" else None
     lines_form = module.form_of(form, out) if not trained.masks else ""
     columns, rows = names(keep), trained.spec["input"]["kind"] == "table"
     check_copies(trained.inputs, inputs, columns)
-    by = transductive.adaptations(names(adapt)) if adapt is not None else ()
-    transductive.check(trained, by, as_site, other is not None)
     policy = policy_of(trained, threshold, abstain, coverage, numbers("--times", times))
     count, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
@@ -183,11 +173,9 @@ def predict(
         asked, how_masks = columns or accept_unseen or form, (other, batch, clock, strict)
         return end_with(*of_masks(trained, inputs, out, asked, how_masks, profile))
     how = (other, batch, clock, accept_unseen, strict, policy)
-    adapted = transductive.predict_adapted(trained, inputs, by, *how) if by else None
-    lines = adapted.lines if adapted else module.predict(trained, inputs, *how)
-    cells = module.Columns.of(trained, policy, columns, by, other is not None)
+    cells = module.Columns.of(trained, policy, columns, other is not None)
     with module.writing(out, lines_form, cells) as write:
-        for line in lines:
+        for line in module.predict(trained, inputs, *how):
             with clock.phase("writing"):
                 write(line)
             tally.add(line.item)
@@ -195,7 +183,7 @@ def predict(
             faults += [line.item] if line.item.error is not None else []
     if profile:
         print("\n".join(clock.lines()), file=sys.stderr)
-    for remark in (*policy.notes(), *(adapted.notes if adapted else ()), *tally.lines()):
+    for remark in (*policy.notes(), *tally.lines()):
         print(remark, file=sys.stderr)
     end_with(count, faults, rows, "the output")
 
@@ -213,7 +201,6 @@ def evaluate(
     coverage: float | None = None,
     detail: bool = False,
     importance: Count = 0,
-    gradients: Count = 0,
     page: Path | None = None,
     runtime: str = "torch",
     onnx: Path | None = None,
@@ -223,7 +210,6 @@ def evaluate(
     batch: Batch = None,
     device: str = "cpu",
     allow_code: AllowCode = False,
-    key: str = "",
 ) -> None:
     """Measure a model on data with labels: metrics per site, with intervals.
 
@@ -243,7 +229,6 @@ def evaluate(
         coverage: As for predict; shows how often sets or intervals hold the truth.
         detail: Add the mean over sites, the worst site, every class and the confusion matrix.
         importance: Exchange the values of each column this often, to see what answers rest on.
-        gradients: Integrate gradients in this many steps, 50 say, for the same (extra: explain).
         page: Write all of it as one HTML file, with ROC, calibration and decision curves.
         runtime: torch, or onnx for its export.
         onnx: The export (default: its model.onnx).
@@ -253,7 +238,6 @@ def evaluate(
         batch: Inputs per pass (default: 32 images or 512 rows).
         device: cpu or cuda.
         allow_code: Let code outside unseen run that the directory names; see predict.
-        key: Refuse a directory that this public key has not signed (a file, or its digits).
     """
     from unseen.core.atomic import write_atomically
     from unseen.errors import choice
@@ -265,17 +249,14 @@ def evaluate(
 
     choice("--runtime", runtime, ("torch", "onnx"))
     choice("--format", form, ("text", "markdown", "csv", "json"))
-    trained = read(model_dir, device, allow_code, key)
+    trained = read(model_dir, device, allow_code)
     name_code(trained)
     trained.at(as_site)
-    other = (
-        export_of(trained, onnx, as_site, key) if runtime == "onnx" or onnx is not None else None
-    )
+    other = export_of(trained, onnx, as_site) if runtime == "onnx" or onnx is not None else None
     policy = policy_of(trained, threshold, abstain, coverage)
     few = names(sites) or None, names(metrics) or None
     request = Request(data, *few, label, site, batch, names(groups))
-    tables = detail or page is not None, importance, gradients
-    evaluation = run(trained, request, other, policy, *tables)
+    evaluation = run(trained, request, other, policy, detail or page is not None, importance)
     if page is not None:
         write_atomically(page, as_page(trained, evaluation).encode())
     if out is not None:
@@ -293,7 +274,6 @@ def export(
     data_dir: Path | None = None,
     out: Path | None = None,
     allow_code: AllowCode = False,
-    key: str = "",
 ) -> None:
     """Write a model for other runtimes, checked against the model on real inputs.
 
@@ -309,18 +289,18 @@ def export(
         out: The file (default: in MODEL_DIR).
         allow_code: Let code outside unseen run that the directory names, such as a model of your
             own; without it a directory is data.
-        key: Refuse a directory that this public key has not signed (a file, or its digits).
     """
     from unseen.serving.export import export as run
 
-    exported = run(model_dir, form, check or (), data_dir, out, allow_code, key)
+    exported = run(model_dir, form, check or (), data_dir, out, allow_code)
     name_faults(exported.faults, None)
-    print(f"checked on {exported.checked}: largest difference {exported.difference:.1e}, "
-          f"{exported.allowed:.0e} allowed")  # fmt: skip
+    print(
+        f"checked on {exported.checked}: largest difference {exported.difference:.1e}, "
+        f"{exported.allowed:.0e} allowed"
+    )
     if exported.rounding is not None:
-        print("the model computes in bfloat16, its export in float32: outputs change by up to "
-              f"{exported.rounding:.1e}{exported.unit}")  # fmt: skip
-    if exported.raw is not None:
-        print(f"{exported.raw}: the same with its preprocessing inside, checked on raw inputs, "
-              "which preprocessing.json describes")  # fmt: skip
+        print(
+            "the model computes in bfloat16, its export in float32: outputs change by up to "
+            f"{exported.rounding:.1e}{exported.unit}"
+        )
     print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")

@@ -9,8 +9,6 @@ rules every update; `Collect` hands every one on.
 """
 
 from unseen.combine.adjustment import GeneralizationAdjustment
-from unseen.combine.agreement import AgrRand, AgrSum
-from unseen.combine.andmask import AbsoluteGeometricMean, AndMask
 from unseen.combine.apart import Apart
 from unseen.combine.arfl import AutoWeighted
 from unseen.combine.by_loss import Agnostic, GroupDRO, QFair, VarianceOfRisks
@@ -29,7 +27,14 @@ from unseen.combine.ppdg import PPDG
 from unseen.combine.quantile import QuantileOfRisks
 from unseen.combine.random_effects import RandomEffects
 from unseen.combine.robust import Krum, Median, Robust, TrimmedMean
-from unseen.combine.soft_masks import GradientMasked, SandMask
+from unseen.combine.sign_agreement import (
+    AbsoluteGeometricMean,
+    AgrRand,
+    AgrSum,
+    AndMask,
+    GradientMasked,
+    SandMask,
+)
 from unseen.combine.torchjd import JacobianDescent
 from unseen.core import Collect, Combine, Elementwise, Gram, Rows, Weighted
 from unseen.core.rows import DenseRows, gram

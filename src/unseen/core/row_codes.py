@@ -105,9 +105,11 @@ def widths(rows: Sequence[Tensor]) -> list[int]:
 def alike(row: Tensor, other: Tensor) -> bool:
     """Return whether both are float32 vectors of one length on one device."""
     return (
-        row.dtype == torch.float32 and row.ndim == 1
-        and row.shape == other.shape and row.device == other.device
-    )  # fmt: skip
+        row.dtype == torch.float32
+        and row.ndim == 1
+        and row.shape == other.shape
+        and row.device == other.device
+    )
 
 
 def encode(row: Tensor) -> tuple[str, bytes] | None:

@@ -81,8 +81,8 @@ class DataSet:
         schema: Set for tables, whose columns are still raw (NaN for missing, category codes) and
             are encoded with statistics of the training clients.
         levels: Metadata column -> names of its codes.
-        stand_in: Whether the files are a synthetic stand-in, as `unseen data sketch` marks it; set
-            by `unseen.datasets.load`.
+        stand_in: Whether the files are a synthetic stand-in, as its marker says; set by
+            `unseen.datasets.load`.
         standardise: Of a regression, what the labels are called, if models are trained on them less
             the training clients' mean and over their deviation (predictions and metrics are in the
             labels' own units all the same); None to train on the labels as they are.

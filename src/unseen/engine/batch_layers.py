@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeGuard
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Model, Turn
 from unseen.core.global_draws import global_draws
 from unseen.core.turn import keyed
-from unseen.engine.convolutions import by_products
 from unseen.errors import UnseenError
 
 #: Layers with statistics that a batch of models can have.
@@ -171,9 +172,10 @@ def apart(model: Model, example: Tensor, drops: Sequence[Drop]) -> bool:
 def watched(module: nn.Module) -> list[nn.Module]:
     """Return the layers of a network in training mode that a batch of models sees to itself."""
     return [
-        layer for layer in module.modules()
+        layer
+        for layer in module.modules()
         if layer.training and (type(layer) in NORMS or (type(layer) is nn.Dropout and layer.p))
-    ]  # fmt: skip
+    ]
 
 
 @contextmanager
@@ -277,3 +279,51 @@ def unfit_layers(module: nn.Module) -> str:
         elif any(buffer.is_floating_point() for buffer in layer.buffers(recurse=False)):
             return f"{name} has statistics of its own"
     return ""
+
+
+#: Numbers in the patches of one example, k² times what enters: with more of them, memory is dear.
+PATCHES = 2**18
+
+
+def by_products(module: nn.Module, device: torch.device) -> dict[nn.Module, partial[Tensor]]:
+    """Return what the convolutions of a network compute instead of their own `forward`.
+
+    On a CPU none of them do: there the batch of models is not what costs.
+    """
+    if device.type == "cpu":
+        return {}
+    return {layer: partial(convolved, layer) for layer in module.modules() if plain(layer)}
+
+
+def plain(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Return whether a layer is a convolution of images over all channels, with zeros around."""
+    return (
+        type(layer) is nn.Conv2d
+        and layer.groups == 1
+        and layer.dilation == (1, 1)
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    )
+
+
+def convolved(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """Return y[b, o, h, w] = Σ_ijc W[o, c, i, j] x[b, c, s h + i, s w + j] + β[o].
+
+    Args:
+        layer: A plain convolution with stride s, whose tensors are one model's.
+        x: [B, C, H, W].
+
+    Returns:
+        [B, O, H', W'], with channels last in memory.
+    """
+    (kh, kw), (sh, sw), (ph, pw) = layer.kernel_size, layer.stride, map(int, layer.padding)
+    if ph or pw:
+        x = pad(x, (pw, pw, ph, ph))
+    patches = x.unfold(2, kh, sh).unfold(3, kw, sw)
+    if patches[0].numel() > PATCHES:
+        return torch.conv2d(x, layer.weight, layer.bias, layer.stride)
+    filters = layer.weight.permute(2, 3, 1, 0).flatten(0, 2)
+    y = patches.permute(0, 2, 3, 4, 5, 1).flatten(3) @ filters
+    if layer.bias is not None:
+        y = y + layer.bias
+    return y.permute(0, 3, 1, 2)

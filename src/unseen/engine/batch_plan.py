@@ -261,9 +261,11 @@ def planned(members: Sequence[Trainee], pool: Pool) -> BatchPlan:
 
 
 def wrapped(
-    members: Sequence[Trainee], sizes: Sequence[Sequence[int]], form: tuple[int, int],
+    members: Sequence[Trainee],
+    sizes: Sequence[Sequence[int]],
+    form: tuple[int, int],
     device: torch.device,
-) -> tuple[list[float], Tensor | None, list[tuple[Batched, tuple[Tensor, ...]]]]:  # fmt: skip
+) -> tuple[list[float], Tensor | None, list[tuple[Batched, tuple[Tensor, ...]]]]:
     """Return what the wrappers around the members' gradients do to every step.
 
     Args:

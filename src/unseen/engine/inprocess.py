@@ -156,9 +156,7 @@ class InProcess(Backend):
             assert isinstance(first.exchange.local, JointLocal)
             here = [self.clients[ask.turn.client] for ask in group]
             memories, nobody = [ask.memory for ask in group], replace(first.turn, client="")
-            answers = first.exchange.local.answers(
-                first.model, first.inbox, here, memories, nobody
-            )  # fmt: skip
+            answers = first.exchange.local.answers(first.model, first.inbox, here, memories, nobody)
             ready |= zip(map(key_of, group), (Given(*answer) for answer in answers), strict=True)
         return ready
 

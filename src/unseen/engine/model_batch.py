@@ -130,9 +130,10 @@ def network(model: Model) -> tuple[Any, ...]:
 def settings(layer: nn.Module) -> dict[str, Any]:
     """Return a layer's own attributes and buffers of integers, as what `repr` tells apart."""
     integers = {
-        name: buffer.tolist() for name, buffer in layer.named_buffers(recurse=False)
+        name: buffer.tolist()
+        for name, buffer in layer.named_buffers(recurse=False)
         if not buffer.is_floating_point()
-    }  # fmt: skip
+    }
     return integers | {n: plain(v) for n, v in vars(layer).items() if n not in OF_MODULES}
 
 

@@ -34,7 +34,7 @@ from unseen.exact.boosted_views import (
     Grown,
     grid,
     in_steps,
-)  # fmt: skip
+)
 from unseen.exact.histograms import rows
 from unseen.exact.loops import loops
 

@@ -58,8 +58,10 @@ def methods(snapshot: Snapshot) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
         table.add_column("by round", no_wrap=True, min_width=WIDE)
     by_method = {m: [j for j in snapshot.jobs if j.job.method == m] for m in snapshot.methods}
-    cells = {m: [f"{sum(job.over for job in jobs)}/{len(jobs)}", rounds(jobs)]
-             for m, jobs in by_method.items()}  # fmt: skip
+    cells = {
+        m: [f"{sum(job.over for job in jobs)}/{len(jobs)}", rounds(jobs)]
+        for m, jobs in by_method.items()
+    }
     for read in (attrgetter("validation"), attrgetter("target")):
         joined = {m: joint(list(map(read, jobs))) for m, jobs in by_method.items()}
         values = [v for curve in joined.values() for v in curve.values()] or [0.0, 1.0]

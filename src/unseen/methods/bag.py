@@ -177,9 +177,10 @@ class Alone:
         n = len(client.split("train"))
         tables = [outcome.table for outcome in outcomes if "loss" in outcome.table]
         rows = {
-            "model": state.inbox["model"], "buffers": state.inbox["buffers"],
+            "model": state.inbox["model"],
+            "buffers": state.inbox["buffers"],
             "weights": own.vector.new_tensor([float(n)]),
-        }  # fmt: skip
+        }
         steps = sum(float(table["steps"].sum()) for table in tables if "steps" in table)
         loss = float(tables[-1]["loss"].mean()) if tables else 0.0
         return Reply(rows, {"examples": n, "steps": steps, "loss": loss}), memory

@@ -123,8 +123,7 @@ def fedilc_inter(training: Training, **options: Any) -> Method:
 
     Note:
         The geometric mean is of the gradients alone: ∇L is added to it on the server, before the
-        one step of its optimiser, as printed and as released. See `geometric` and `+fishr`. The
-        Inconsistency Score that the paper argues with in §4 is `unseen.inconsistency`.
+        one step of its optimiser, as printed and as released. See `geometric` and `+fishr`.
 
     Departs from:
         the paper and the released code in exact zeros, which `zeros` leaves out; Algorithm 1 in

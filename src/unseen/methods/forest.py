@@ -82,17 +82,19 @@ def forest(
         ]  # fmt: skip
         local, reads = LeftOfCuts(sizes), ((0, sizes.workspace),)
         return (
-            Exchange(
-                "bins", Counts(sizes.classes), {"model": begin}, (0, 0), "all", reads=()
-            ),
+            Exchange("bins", Counts(sizes.classes), {"model": begin}, (0, 0), "all", reads=()),
             *(
                 Exchange(
-                    f"level {level}" if level else TRAIN, local, {"model": slot}, (level, depth),
-                    "all", reads=reads,
+                    f"level {level}" if level else TRAIN,
+                    local,
+                    {"model": slot},
+                    (level, depth),
+                    "all",
+                    reads=reads,
                 )
                 for level, slot in enumerate(levels)
             ),
-        )  # fmt: skip
+        )
 
     def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
         sizes = sizes_of(math.prod(blueprint.shape), blueprint.outputs)

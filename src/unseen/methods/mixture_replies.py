@@ -59,6 +59,7 @@ def summary(replies: Sequence[Reply]) -> dict[str, float | Tensor]:
 
     losses = of("loss")
     return {
-        "examples": max(of("examples")), "steps": sum(of("steps")),
+        "examples": max(of("examples")),
+        "steps": sum(of("steps")),
         "loss": sum(losses) / len(losses),
-    }  # fmt: skip
+    }

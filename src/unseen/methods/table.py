@@ -22,7 +22,6 @@ from unseen.methods.fedcsa import fedcsa
 from unseen.methods.fedcurv import fedcurv
 from unseen.methods.feddg import feddg
 from unseen.methods.feddyn import feddyn
-from unseen.methods.fedfa import fedfa
 from unseen.methods.fedgala import add_fedgala, fedgala
 from unseen.methods.fedgloss import fedgloss
 from unseen.methods.fediir import fediir
@@ -37,7 +36,6 @@ from unseen.methods.fednova import add_fednova, fednova
 from unseen.methods.fedprox import add_fedprox, fedprox
 from unseen.methods.fedsam import add_fedsam, fedsam
 from unseen.methods.fedsr import fedsr
-from unseen.methods.fixbn import add_fixbn, fixbn
 from unseen.methods.forest import forest
 from unseen.methods.fpl import add_fpl, fpl
 from unseen.methods.ga import add_ga
@@ -66,12 +64,6 @@ from unseen.methods.server_steps import (
     fedyogi,
 )
 from unseen.methods.shift import add_shift
-from unseen.methods.stablefdg import (
-    add_stablefdg,
-    add_stablefdg_style,
-    stablefdg,
-    stablefdg_style,
-)
 from unseen.methods.swad import add_swad
 from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
 
@@ -108,7 +100,6 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "irm": irm,
     "sd": sd,
     "mldg": mldg,
-    "fixbn": fixbn,
     "fedbn": fedbn,
     "fedsr": fedsr,
     "fpl": fpl,
@@ -148,9 +139,6 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "rsc": rsc,
     "fedccrl": fedccrl,
     "mixstyle": mixstyle,
-    "fedfa": fedfa,
-    "stablefdg-style": stablefdg_style,
-    "stablefdg": stablefdg,
     "randconv": randconv,
     "jigen": jigen,
     "glm": glm,
@@ -183,8 +171,6 @@ MODIFIERS: dict[str, Callable[..., Method]] = {
     "rsc": add_rsc,
     "mixup": add_mixup,
     "mixstyle": add_mixstyle,
-    "stablefdg-style": add_stablefdg_style,
-    "stablefdg": add_stablefdg,
     "randconv": add_randconv,
     "jigen": add_jigen,
     "moon": add_moon,
@@ -192,7 +178,6 @@ MODIFIERS: dict[str, Callable[..., Method]] = {
     "fedadg": add_fedadg,
     "irm": add_irm,
     "sd": add_sd,
-    "fixbn": add_fixbn,
     "anchor": add_anchor,
     "shift": add_shift,
     "intercepts": add_intercepts,

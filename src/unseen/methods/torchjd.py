@@ -1,4 +1,4 @@
-"""TorchJD's weightings on the server: MGDA, CAGrad, UPGrad, Nash-MTL and others."""
+"""TorchJD's weightings on the server: MGDA, CAGrad, UPGrad and Nash-MTL."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,9 +16,6 @@ SOURCES = {
     "mgda": cited("desideri2012mgda"),
     "cagrad": cited("liu2021cagrad"),
     "nash-mtl": cited("navon2022nash"),
-    "fairgrad": cited("ban2024fairgrad"),
-    "config": cited("liu2025config"),
-    "random": cited("lin2022random"),
 }
 
 
@@ -29,24 +26,15 @@ def torchjd(training: Training, **options: Any) -> Method:
         x ← x + Σ_i w_i u_i,   w from the inner products <u_i, u_j>
 
     Note:
-        `mgda`, `upgrad` and `dualproj` are as near as the library's solvers come, which is less
-        near where updates differ in length: see the pages of the first two. `dualproj` regularises
-        as `upgrad` does. Against exact projections of the mean, 360 random sets of three to ten
-        updates for each spread of lengths, it was off by at most 0.1 % of the exact step where
-        lengths were alike, 0.7 % where their logarithms had a standard deviation of 0.5, and up to
-        22 % at 1, where one step in 13 opposed a client by a cosine below -0.01, at worst -0.20.
-
-        What else TorchJD has is refused with a reason: what remembers tasks from call to call
-        (GradVac, PCD, ExcessMTL, CR-MOGM), since clients come and go; what needs two independent
-        updates of each (MoDo, SDMGrad). PCGrad, Krum, the trimmed mean and GradDrop are methods of
-        their own, without TorchJD.
+        `mgda` and `upgrad` are as near as the library's solvers come, which is less near where
+        updates differ in length: see their pages. PCGrad, Krum, the trimmed mean and GradDrop are
+        methods of their own, without TorchJD.
 
     Departs from:
         TorchJD in the length of steps (not with `scale="torchjd"`); in that inner products are
         divided by their mean norm first, since it takes a matrix of norm below 0.01 for 0; and in
-        that `nash-mtl`, `imtl-g`, `aligned-mtl`, `config` and `random` are computed without it. The
-        papers of the weightings have gradients at one model, where u_i is an update of local
-        training.
+        that `nash-mtl` is computed without it. The papers of the weightings have gradients at one
+        model, where u_i is an update of local training.
     """
     rule = JacobianDescent(**picked(JacobianDescent, options))
     return federated("torchjd", training, rule, TORCHJD)
@@ -63,7 +51,7 @@ def add_torchjd(method: Method, **options: Any) -> Method:
     return replace_rule(method, "torchjd", source, JacobianDescent, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "c", "alpha", "scale", "blocks"))
+@options_from(JacobianDescent, without=("weighting", "c", "scale", "blocks"))
 def mgda(training: Training, **options: Any) -> Method:
     """Step to the point of the hull of the clients' updates nearest to 0 (needs `torchjd`).
 
@@ -92,7 +80,7 @@ def mgda(training: Training, **options: Any) -> Method:
     return _named("mgda", training, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "alpha", "blocks"))
+@options_from(JacobianDescent, without=("weighting", "blocks"))
 def cagrad(training: Training, **options: Any) -> Method:
     """Step where the worst-served client gains most, near the mean update (needs `torchjd`).
 
@@ -114,7 +102,7 @@ def cagrad(training: Training, **options: Any) -> Method:
     return _named("cagrad", training, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "c", "alpha", "scale", "blocks"))
+@options_from(JacobianDescent, without=("weighting", "c", "scale", "blocks"))
 def upgrad(training: Training, **options: Any) -> Method:
     """Project each update on the dual cone of all, then average (needs the extra `torchjd`).
 
@@ -136,7 +124,7 @@ def upgrad(training: Training, **options: Any) -> Method:
     return _named("upgrad", training, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "c", "alpha", "blocks", "prior"))
+@options_from(JacobianDescent, without=("weighting", "c", "blocks", "prior"))
 def nash_mtl(training: Training, **options: Any) -> Method:
     """Step by the Nash bargain between the clients' updates (without TorchJD).
 

@@ -1,7 +1,7 @@
 """Metrics of classes by the field's names; class 1 of two is the one that is looked for.
 
-Of decisions, scikit-learn does the arithmetic. Each function takes outputs [N, C] and classes y
-[N], and returns None where the metric is not defined.
+Each takes outputs [N, C] and classes y [N], and returns None where the metric is not defined; those
+that need no more than counts are `weighted_metrics` with weights of one.
 """
 
 import math
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, softplus
 
-from unseen.core.outputs import class_scores, predicted, probabilities
+from unseen.core.outputs import predicted, probabilities
 
 #: Metrics of two classes that look for class 1 and change where the classes change places.
 OF_CLASS_1 = (
@@ -25,86 +25,12 @@ BINS = 15
 STEPS, SEPARATED, HALVINGS = 40, 1e3, 60
 
 
-def sensitivity(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the share of class 1 that is predicted as such, its recall; None without any.
-
-    Example:
-        >>> sensitivity(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([1, 1]))
-        0.5
-    """
-    return _of_class("recall_score", 1, outputs, y)
-
-
-def specificity(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the share of class 0 that is predicted as such; None without any."""
-    return _of_class("recall_score", 0, outputs, y)
-
-
-def ppv(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the share of class 1 among predictions of it, the precision; None without any."""
-    return _of_class("precision_score", 1, outputs, y)
-
-
-def npv(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the share of class 0 among predictions of it; None without any."""
-    return _of_class("precision_score", 0, outputs, y)
-
-
-def auprc_of_decisions(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the area under the precision-recall curve of decisions 0 and 1, by trapezia.
-
-    The curve has three points (recall, precision): class 1 for all rows, the decisions, and (0, 1).
-    None without both classes.
-
-    Note:
-        FedILC's released code computes this in place of `auprc`, and `balanced-accuracy` in place
-        of `auroc`, on each whole batch of both classes, and takes means over batches; here both are
-        of the whole set.
-
-    Example:
-        >>> auprc_of_decisions(torch.tensor([[-1.0], [2.0], [1.0]]), torch.tensor([0, 0, 1]))
-        0.75
-    """
-    from sklearn.metrics import auc, precision_recall_curve
-
-    if bool((y == y[0]).all()):
-        return None
-    precision, recall, _ = precision_recall_curve(y.cpu().numpy(), predicted(outputs).cpu().numpy())
-    return float(auc(recall, precision))
-
-
-def _of_class(score: str, label: int, outputs: Tensor, y: Tensor) -> float | None:
-    from sklearn import metrics
-
-    pair = y.cpu().numpy(), predicted(outputs).cpu().numpy()
-    options = {"labels": [label], "average": "macro", "zero_division": math.nan}
-    value = float(getattr(metrics, score)(*pair, **options))
-    return value if math.isfinite(value) else None
-
-
 def f1_macro(outputs: Tensor, y: Tensor) -> float:
     """Return the mean of F1 over the classes that occur or are predicted."""
     from sklearn.metrics import f1_score
 
     pair = y.cpu().numpy(), predicted(outputs).cpu().numpy()
     return float(f1_score(*pair, average="macro", zero_division=0.0))
-
-
-def f1_micro(outputs: Tensor, y: Tensor) -> float:
-    """Return F1 of all decisions together, which is the accuracy where each row has one class."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(y.cpu().numpy(), predicted(outputs).cpu().numpy(), average="micro"))
-
-
-def mcc(outputs: Tensor, y: Tensor) -> float | None:
-    """Return Matthews' correlation of classes and decisions; None where either is constant."""
-    from sklearn.metrics import matthews_corrcoef
-
-    guess = predicted(outputs)
-    if bool((y == y[0]).all()) or bool((guess == guess[0]).all()):
-        return None
-    return float(matthews_corrcoef(y.cpu().numpy(), guess.cpu().numpy()))
 
 
 def auroc_ovr(outputs: Tensor, y: Tensor) -> float | None:
@@ -154,41 +80,6 @@ def confidence_bins(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     confidence, guess = probabilities(outputs.double()).max(1)
     bins = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
     return bins, confidence - (guess == y).double()
-
-
-def ece(outputs: Tensor, y: Tensor) -> float:
-    """Return the expected calibration error, Σ_b |Σ_{i ∈ b} (confidence_i − right_i)| / N.
-
-    Source:
-        Guo et al. 2017, "On Calibration of Modern Neural Networks", Eq. 3, with 15 bins.
-    """
-    bins, gaps = confidence_bins(outputs, y)
-    return float(torch.zeros(BINS).double().index_add(0, bins, gaps).abs().sum() / len(y))
-
-
-def calibration_slope(outputs: Tensor, y: Tensor) -> float | None:
-    """Return b of the logistic regression y ~ a + b logit(p_1) of two classes.
-
-    1 is what calibrated probabilities have; below 1 they are too extreme. None where the fit does
-    not exist: one class alone, one probability alone, or probabilities that separate the classes.
-
-    Source:
-        Van Calster et al. 2019, "Calibration: the Achilles heel of predictive analytics".
-    """
-    ones = torch.ones(1, len(y), dtype=torch.float64)
-    value = float(logistic(class_scores(outputs.double()), y.double(), ones)[0, 1])
-    return value if math.isfinite(value) else None
-
-
-def calibration_intercept(outputs: Tensor, y: Tensor) -> float | None:
-    """Return a of the logistic regression y ~ a + logit(p_1): calibration in the large.
-
-    0 is what calibrated probabilities have; above 0 class 1 is more frequent than they say. None
-    where one class alone is there.
-    """
-    ones = torch.ones(1, len(y), dtype=torch.float64)
-    value = float(logistic(class_scores(outputs.double()), y.double(), ones, slope=False)[0, 0])
-    return value if math.isfinite(value) else None
 
 
 def logistic(z: Tensor, y: Tensor, weights: Tensor, slope: bool = True) -> Tensor:

@@ -23,25 +23,16 @@ from unseen.errors import Diverged, UnseenError, check_known
 from unseen.metrics import number_metrics, survival_metrics
 from unseen.metrics.class_metrics import (
     OF_CLASS_1,
-    auprc_of_decisions,
     auroc_ovr,
     brier,
-    calibration_intercept,
-    calibration_slope,
-    ece,
     f1_macro,
-    f1_micro,
-    mcc,
-    npv,
-    ppv,
-    sensitivity,
-    specificity,
 )
 from unseen.metrics.finite_scores import of_finite
 from unseen.metrics.mask_metrics import dice, hd95, iou
-from unseen.metrics.number_metrics import mae, pearson, r2
+from unseen.metrics.number_metrics import pearson, r2
 from unseen.metrics.row_shares import OF_SOME_ROWS, of_few
 from unseen.metrics.survival_metrics import concordance_ipcw, integrated_brier
+from unseen.metrics.weighted_metrics import WEIGHTED
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
 EVALUATION_BATCH = 512
@@ -128,14 +119,6 @@ def _levels(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
     return positive, count.diff(prepend=count.new_zeros(1)) - positive
 
 
-def balanced_accuracy(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean over the classes present of the share of each that is predicted."""
-    counts = torch.bincount(y)
-    right = torch.bincount(y, weights=(predicted(outputs) == y).double())
-    present = counts > 0
-    return float((right[present] / counts[present]).mean())
-
-
 def rmse(outputs: Tensor, y: Tensor) -> float:
     """Return the root of the mean squared error of numbers, which is in their own unit."""
     return math.sqrt(loss(outputs, y.double()))
@@ -152,16 +135,29 @@ def log_loss(outputs: Tensor, y: Tensor) -> float:
     return loss(outputs, y)
 
 
-METRICS: dict[str, Metric] = {
+def of_equal_weights(name: str) -> Metric:
+    """Return the metric that `WEIGHTED` has, with a weight of one for every example."""
+    metric = WEIGHTED[name]
+
+    def equal(outputs: Tensor, y: Tensor) -> float | None:
+        ones = torch.ones(1, len(y), dtype=torch.float64)
+        value = float(metric(outputs.cpu(), y.cpu())(ones))
+        return value if math.isfinite(value) else None
+
+    return equal
+
+
+_BY_FUNCTION = {
     metric.__name__.replace("_", "-"): of_finite(metric)
     for metric in (
-        loss, accuracy, balanced_accuracy, auroc, auprc, auprc_of_decisions,
-        sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,
-        log_loss, brier, ece, calibration_slope, calibration_intercept,
-        mae, rmse, r2, pearson, concordance,
-        dice, iou, hd95, integrated_brier, concordance_ipcw,
+        loss, accuracy, auroc, auprc, f1_macro, auroc_ovr, log_loss, brier, rmse, r2, pearson,
+        concordance, dice, iou, hd95, integrated_brier, concordance_ipcw,
     )
 }  # fmt: skip
+#: Every metric by its name; those with a function have other last digits than by weights of one.
+METRICS: dict[str, Metric] = {
+    name: _BY_FUNCTION.get(name) or of_equal_weights(name) for name in WEIGHTED
+}
 #: Metrics of which less is better.
 LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95", "integrated-brier"})
 #: Metric -> what it cannot leave; the slope and the intercept of a calibration have no ends.
@@ -190,9 +186,11 @@ FOR_TIMES = ("concordance", "loss", "integrated-brier")
 OF_CLASSES = METRICS.keys() - OF_NUMBERS - OF_TIMES - (OF_MASKS - {"loss", "accuracy"})
 #: Kind of labels -> the metrics that it has.
 BY_KIND: Mapping[Kind, frozenset[str]] = {
-    "classes": frozenset(OF_CLASSES), "numbers": OF_NUMBERS | {"loss"}, "masks": OF_MASKS,
+    "classes": frozenset(OF_CLASSES),
+    "numbers": OF_NUMBERS | {"loss"},
+    "masks": OF_MASKS,
     "times": OF_TIMES | {"loss"},
-}  # fmt: skip
+}
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", *OF_CLASS_1, *UNORDERED})
 #: Metrics of what is decided, which a threshold moves; all others are of the probabilities.

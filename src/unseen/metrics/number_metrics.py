@@ -15,16 +15,6 @@ def pearson(outputs: Tensor, y: Tensor) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def mae(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean absolute error of numbers.
-
-    Example:
-        >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
-        2.0
-    """
-    return float((outputs.squeeze(-1).double() - y.double()).abs().mean())
-
-
 def r2(outputs: Tensor, y: Tensor) -> float | None:
     """Return 1 − Σ (f − y)² / Σ (y − ȳ)², ȳ the mean of this set; None where all y are equal.
 

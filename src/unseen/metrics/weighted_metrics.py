@@ -1,6 +1,6 @@
 """The metrics of `evaluation` with a weight for every example, for many sets of weights.
 
-`WEIGHTED[name](outputs, y)` maps weights [R, N] to values [R], NaN where undefined; equal weights
+`WEIGHTED[name](outputs, y)` maps weights [R, N] to values [R], NaN where undefined; weights of one
 give the metric itself, up to rounding.
 """
 
@@ -151,6 +151,15 @@ def _pearson(outputs: Tensor, y: Tensor) -> Weighted:
 
 
 def _area_of_decisions(m: Tensor) -> Tensor:
+    """Return the area under the precision-recall curve of decisions 0 and 1, by trapezia.
+
+    The curve has three points (recall, precision): class 1 for all rows, the decisions, and (0, 1).
+
+    Note:
+        FedILC's released code computes this in place of `auprc`, and `balanced-accuracy` in place
+        of `auroc`, on each whole batch of both classes, and takes means over batches; here both are
+        of the whole set.
+    """
     prevalence, recall = m[:, 1].sum(1) / m.sum((1, 2)), m[:, 1, 1] / m[:, 1].sum(1)
     positive = m[:, :, 1].sum(1)
     precision = torch.where(positive > 0, m[:, 1, 1] / positive, 1.0)
@@ -194,12 +203,25 @@ def _auroc_ovr(outputs: Tensor, y: Tensor) -> Weighted:
 
 
 def _ece(outputs: Tensor, y: Tensor) -> Weighted:
+    """Σ_b |Σ_{i ∈ b} (confidence_i − right_i)| / N, with 15 bins.
+
+    Source:
+        Guo et al. 2017, "On Calibration of Modern Neural Networks", Eq. 3.
+    """
     bins, gaps = confidence_bins(outputs, y)
     members = one_hot(bins, BINS).double() * gaps[:, None]
     return lambda weights: (weights @ members).abs().sum(1) / weights.sum(1)
 
 
 def _calibration(outputs: Tensor, y: Tensor, slope: bool) -> Weighted:
+    """Fit y ~ a + b logit(p_1) of two classes: b, the slope, or a with b = 1, the intercept.
+
+    Undefined where the fit does not exist: one class alone, one probability alone, or probabilities
+    that separate the classes.
+
+    Source:
+        Van Calster et al. 2019, "Calibration: the Achilles heel of predictive analytics".
+    """
     z, target = class_scores(outputs.double()), y.double()
     return lambda weights: logistic(z, target, weights, slope)[:, int(slope)]
 
@@ -267,10 +289,10 @@ _METRICS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "r2": _r2,
     "pearson": _pearson,
     "concordance": _concordance,
-    "concordance-ipcw": lambda outputs, y: _concordance(outputs, y, ipcw=True),
     "dice": lambda outputs, y: _mean_of(each_dice(outputs, y)),
     "iou": lambda outputs, y: _mean_of(each_iou(outputs, y)),
     "hd95": lambda outputs, y: _mean_of(each_hd95(outputs, y)),
     "integrated-brier": _brier_of_intervals,
+    "concordance-ipcw": lambda outputs, y: _concordance(outputs, y, ipcw=True),
 }
 WEIGHTED = {name: of_finite(metric) for name, metric in _METRICS.items()}

@@ -166,18 +166,21 @@ def densenet121(shape: Shape, outputs: int, *, standardise: bool = False) -> nn.
     bands, _, _ = image("densenet121", shape, smallest=29)
     parts: dict[str, nn.Module] = {
         "conv0": nn.Conv2d(bands, 64, 7, stride=2, padding=3, bias=False),
-        "norm0": nn.BatchNorm2d(64), "relu0": nn.ReLU(),
+        "norm0": nn.BatchNorm2d(64),
+        "relu0": nn.ReLU(),
         "pool0": nn.MaxPool2d(3, stride=2, padding=1),
-    }  # fmt: skip
+    }
     width = 64
     for i, depth in enumerate(DEPTHS, start=1):
         parts[f"denseblock{i}"] = DenseBlock(width, depth)
         width += depth * GROWTH
         if i < len(DEPTHS):
             parts[f"transition{i}"] = named(
-                norm=nn.BatchNorm2d(width), relu=nn.ReLU(),
-                conv=nn.Conv2d(width, width // 2, 1, bias=False), pool=nn.AvgPool2d(2),
-            )  # fmt: skip
+                norm=nn.BatchNorm2d(width),
+                relu=nn.ReLU(),
+                conv=nn.Conv2d(width, width // 2, 1, bias=False),
+                pool=nn.AvgPool2d(2),
+            )
             width //= 2
     net = named(
         **standardising("densenet121", bands, standardise),
@@ -203,11 +206,13 @@ class DenseBlock(nn.ModuleDict):
         for i in range(depth):
             width = before + i * GROWTH
             self[f"denselayer{i + 1}"] = named(
-                norm1=nn.BatchNorm2d(width), relu1=nn.ReLU(),
+                norm1=nn.BatchNorm2d(width),
+                relu1=nn.ReLU(),
                 conv1=nn.Conv2d(width, 4 * GROWTH, 1, bias=False),
-                norm2=nn.BatchNorm2d(4 * GROWTH), relu2=nn.ReLU(),
+                norm2=nn.BatchNorm2d(4 * GROWTH),
+                relu2=nn.ReLU(),
                 conv2=nn.Conv2d(4 * GROWTH, GROWTH, 3, padding=1, bias=False),
-            )  # fmt: skip
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         maps = [x]

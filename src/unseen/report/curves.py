@@ -213,10 +213,12 @@ def weights_of(part: StudyReport, method: str) -> Iterator[Figure]:
         clients = dict.fromkeys(key for weights in of_runs for key in weights)
         for block in sorted({block for block, _ in clients}):
             lines = [
-                averaged([one.get((block, name), {}) for one in of_runs], name,
-                         part.domains.get(name, 7))
-                for at, name in clients if at == block
-            ]  # fmt: skip
+                averaged(
+                    [one.get((block, name), {}) for one in of_runs], name, part.domains.get(name, 7)
+                )
+                for at, name in clients
+                if at == block
+            ]
             panels.append(panel(f"{task}, block {block}" if block else task, "weight", lines))
     if panels:
         caption = "one line per client"

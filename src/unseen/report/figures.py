@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import Literal
 
-from unseen.report.pictures import Pictures
 from unseen.results.formats import comma_separated
 
 #: Line kinds: a client, the target, what is only for comparison, one of many.
@@ -220,7 +219,7 @@ class Matrix:
 
 
 #: One drawing of a figure, with its text alternative for screen readers and its rows of a csv.
-Panel = Lines | Dots | Points | Surface | Matrix | Pictures
+Panel = Lines | Dots | Points | Surface | Matrix
 
 
 @dataclass(frozen=True)

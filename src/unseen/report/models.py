@@ -1,4 +1,4 @@
-"""Figures that need the saved models and the data: confusion, features and loss surfaces."""
+"""Figures that need the saved models and the data: features and loss surfaces."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from unseen.core.client import Split
-from unseen.core.outputs import predicted
 from unseen.core.vector import Model
 from unseen.errors import UnseenError, optional
-from unseen.metrics.evaluation import forward, loss, plain
-from unseen.report.figures import Dots, Figure, Matrix, Panel, Points, Row, Section, Surface
-from unseen.report.mask_pictures import panel_of
+from unseen.metrics.evaluation import loss, plain
+from unseen.report.figures import Figure, Panel, Points, Section, Surface
 from unseen.report.study_report import Run, StudyReport
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
@@ -56,24 +54,16 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
     """
     runs = [runs[0] for m in part.methods for task in part.tasks if (runs := part.of(m, task))]
     saved = [run for run in runs if (run.raw.folder / FINAL).exists()]
-    figures: dict[str, list[Figure]] = {"confusion": [], "tsne": [], "surface": []}
+    figures: dict[str, list[Figure]] = {"tsne": [], "surface": []}
     remarks: dict[str, list[str]] = {kind: [] for kind in figures}
-    counts: dict[str, list[Tensor]] = defaultdict(list)
-    classes: Sequence[str] = ()
-    for i, run in enumerate(saved):
+    for run in saved[:MOST]:
         left_out = f"{run.method} at {run.task} is left out:"
         try:
             job = loaded(part, run, data_dir)
         except UnseenError as error:
-            remarks["confusion"].append(f"{left_out} {error}")
+            remarks["tsne"].append(f"{left_out} {error}")
             continue
-        if job.prepared.masks:
-            figures["pictures"] = [*figures.get("pictures", ()), *pictured(job)]
-            continue
-        if job.classes:
-            classes = job.classes
-            counts[run.method].append(confusion(job))
-        for kind in ("tsne", "surface") if i < MOST else ():
+        for kind in () if job.prepared.masks else figures:
             try:
                 figures[kind] += mapped(job) if kind == "tsne" else surfaced(job, clients)
             except UnseenError as error:
@@ -81,9 +71,8 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
     if len(saved) > MOST:
         for kind in ("tsne", "surface"):
             remarks[kind].append(f"The first {MOST} of {len(saved)} are drawn.")
-    figures["confusion"] = per_class(counts, classes) if counts else []
     if not saved:
-        remarks["confusion"] = ['figures of saved models (save = ["final", "locals"] in the study)']
+        remarks["tsne"] = ['figures of saved models (save = ["final", "locals"] in the study)']
     return [
         Section(kind, tuple(group), remarks=tuple(dict.fromkeys(remarks.get(kind, ()))))
         for kind, group in figures.items()
@@ -125,47 +114,6 @@ def loaded(part: StudyReport, run: Run, data_dir: Path) -> Loaded:
             local[client][inner] = tensor
     packed = {client: model.layout.pack(tensors) for client, tensors in local.items()}
     return Loaded(run, prepared, model, packed, data.classes or ())
-
-
-def pictured(job: Loaded) -> list[Figure]:
-    """Return images of the targets with the masks that are there and those that are predicted."""
-    targets = job.prepared.targets.items()
-    panels = tuple(
-        panel_of(name, job.model, client.split("validation"), tuple(job.classes))
-        for name, client in targets
-    )
-    caption = "the worst, the middle and the best image of each target by Dice; the final model"
-    return [job.figure("pictures", "masks", caption, panels)]
-
-
-def confusion(job: Loaded) -> Tensor:
-    """Return how often the global model predicts each class at the target: true × predicted."""
-    count = len(job.classes)
-    splits = [target.split("validation") for target in job.prepared.targets.values()]
-    pairs = [split.y.long() * count + predicted(forward(job.model, split)) for split in splits]
-    return torch.bincount(torch.cat(pairs), minlength=count * count).reshape(count, count)
-
-
-def per_class(counts: Mapping[str, Sequence[Tensor]], classes: Sequence[str]) -> list[Figure]:
-    """Return each method's confusion matrix, and the share of every class that is recognised.
-
-    Args:
-        counts: Method -> the counts of its jobs, true × predicted.
-        classes: The classes' names.
-    """
-    matrices, recalls = [], []
-    for method, tables in counts.items():
-        rows = torch.stack(list(tables)).sum(0).tolist()
-        matrices.append(Matrix(method, tuple(classes), tuple(map(tuple, rows))))
-        pairs = enumerate(zip(classes, rows, strict=True))
-        shares = ((name, 100 * row[i] / sum(row)) for i, (name, row) in pairs if sum(row))
-        dots = tuple(Row(name, share, text=f"{share:.1f}") for name, share in shares)
-        recalls.append(Dots(method, "recall in %", dots, limits=(-3.0, 103.0)))
-    over = "the final global models of the first seed, all targets together"
-    return [
-        Figure("confusion", "Confusion matrices", over, tuple(matrices)),
-        Figure("classes", "Share of each class that is recognised", over, tuple(recalls)),
-    ]
 
 
 def mapped(job: Loaded) -> list[Figure]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.report import theme
 from unseen.report.figures import Dots, Figure, Line, Lines, Matrix, Panel, Points, Surface
-from unseen.report.pictures import Pictures
 from unseen.report.theme import LIGHT, compact, shortened, tick
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ ROW, LANE, KEY = 29.0, 8.0, 16.0
 #: Around each panel of a file; the resolution of a PNG, twice the size of the page.
 EDGE, PNG_DPI = 10.0, 144
 ORDER = {"faint": 2, "dotted": 3, "plain": 3, "strong": 4}
-#: The side of a picture, three of which stand next to each other.
-TILE = (WIDTH - 8) / 3 - 4
 LETTER = 6.2  # about how wide one of 11 pixels is
 
 
@@ -160,15 +157,12 @@ def _height(panel: Panel) -> float:
     if isinstance(panel, Points):
         keys = -(-len(panel.labels) // _columns(panel.labels, WIDTH))
         return TOP + WIDTH + KEY * keys + EDGE
-    if isinstance(panel, Pictures):
-        return TOP + KEY + (TILE + KEY) * len(panel.rows) + BOTTOM
     return TOP + WIDTH + BOTTOM
 
 
 def _draw(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
     kinds: dict[type, Callable[..., None]] = {
         Lines: _lines, Dots: _dots, Points: _points, Surface: _surface, Matrix: _matrix,
-        Pictures: _pictures,
     }  # fmt: skip
     _text(sheet, left, top + 13, shortened(panel.title, 44), "title")
     kinds[type(panel)](sheet, panel, left, top)
@@ -310,25 +304,6 @@ def _matrix(sheet: Sheet, data: Matrix, left: float, top: float) -> None:
     axes.set_xticks([i + 0.5 for i in places], [shortened(name, fit) for name in names])
     axes.grid(visible=False)
     _text(sheet, left, top + TOP + side + 32, "rows: true class, columns: predicted, in % of a row")
-
-
-def _pictures(sheet: Sheet, data: Pictures, left: float, top: float) -> None:
-    for j, words in enumerate(("image", "truth", "prediction")):
-        _text(sheet, left + 4 + j * (TILE + 4), top + TOP + 11, words)
-    for i, row in enumerate(data.rows):
-        above = top + TOP + KEY + i * (TILE + KEY)
-        for j, pixels in enumerate((row.image, row.truth, row.guess)):
-            axes = _axes(sheet, left + 4 + j * (TILE + 4), above, TILE, TILE)
-            axes.set_axis_off()
-            axes.imshow(pixels, interpolation="nearest")
-        _text(sheet, left + 4, above + TILE + 12, f"{row.name}: Dice {row.score:.3f}")
-    right, under = left + 4, top + _height(data) - BOTTOM + 8
-    for name, colour in data.classes:  # pictures, since the page gives colours of lines its own
-        axes = _axes(sheet, right, under, 9, 9)
-        axes.set_axis_off()
-        axes.imshow([[colour]])
-        _text(sheet, right + 14, under + 9, shortened(name, 20))
-        right += 26 + LETTER * min(len(name), 20)
 
 
 def _svg(sheet: Sheet, key: str, label: str, themed: bool) -> str:

@@ -106,10 +106,12 @@ def page_tables(part: StudyReport, table: Table) -> list[PageTable]:
         return [PageTable(table.metric, caption, "method", header, rows)]
     methods = [row for row in rows if any(cell.value for cell in row.cells)]
     turned = PageTable(
-        f"{table.metric} by {table.unit}", f"{caption}; one row per {table.unit}", table.unit,
+        f"{table.metric} by {table.unit}",
+        f"{caption}; one row per {table.unit}",
+        table.unit,
         [(row.name, heads["average"]) for row in rows],
         [TableRow(task, tuple(fields[task])) for task in table.tasks],
-    )  # fmt: skip
+    )
     return [PageTable(table.metric, caption, "method", header, methods), turned]
 
 

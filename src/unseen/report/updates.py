@@ -33,8 +33,9 @@ TOWARD = "cosine of update and aggregate"
 #: The panels of a method, in this order, as far as there is data for them.
 PANELS = (
     *(f"{name}, {when}" for name in (COSINE, CONFLICTS, VARIANCE) for when in ("before", "after")),
-    f"{TOWARD}, mean", f"{TOWARD}, lowest",
-)  # fmt: skip
+    f"{TOWARD}, mean",
+    f"{TOWARD}, lowest",
+)
 #: Inner products of K vectors.
 Gram = Sequence[Sequence[float]]
 
@@ -95,10 +96,12 @@ def aligned(rule: Combine | None, inner: Tensor, turn: Turn) -> Tensor | None:
     """
     if not isinstance(rule, PPDG | PCGrad) or rule.blocks != "whole":
         return None
-    mixing = torch.stack([
-        rule.mix(inner, {"prior": one}, {}, turn.generator("rule/model"))[0]
-        for one in torch.eye(len(inner), dtype=torch.float64)
-    ])  # fmt: skip
+    mixing = torch.stack(
+        [
+            rule.mix(inner, {"prior": one}, {}, turn.generator("rule/model"))[0]
+            for one in torch.eye(len(inner), dtype=torch.float64)
+        ]
+    )
     return mixing @ inner @ mixing.T
 
 

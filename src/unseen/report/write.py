@@ -16,7 +16,7 @@ from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse
 from unseen.methods.compose import method as compose
-from unseen.report import curves, drift, outcome, plot, table_rows, theme, updates
+from unseen.report import curves, outcome, plot, table_rows, theme, updates
 from unseen.report.citations import bibtex
 from unseen.report.figures import Figure, Section
 from unseen.report.read import Choice, read
@@ -28,7 +28,7 @@ from unseen.results.study_file import flat
 #: Bytes that a page may have.
 LIMIT = 2_900_000
 #: Chapters whose method-by-method figures are left to their files first.
-FIRST_OUT = ("drift", "updates", "weights", "curves")
+FIRST_OUT = ("updates", "weights", "curves")
 #: Settings in which studies of one protocol may differ.
 FREE = {"name", "title", "methods", "targets", "seeds", "selection", "metric", "reference"}
 
@@ -105,8 +105,10 @@ def _page(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> str:
 
     environment = Environment(
         loader=PackageLoader("unseen.report", ""),
-        autoescape=True, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.globals |= {
         "plot": plot, "table_rows": table_rows, "theme": theme, "legend": LEGEND, "level": LEVEL,
         "version": __version__, "data_line": data_line, "run_lines": run_lines,
@@ -234,8 +236,9 @@ def report(
         write_atomically(target / name, content.encode())
     for one in chapters if files else ():
         for figure in (figure for section in one.sections for figure in section.figures):
-            forms = zip(("svg", "png", "csv"), (*plot.files(figure), figure.to_csv().encode()),
-                        strict=True)  # fmt: skip
+            forms = zip(
+                ("svg", "png", "csv"), (*plot.files(figure), figure.to_csv().encode()), strict=True
+            )
             for ending, file in forms:
                 write_atomically(target / "figures" / f"{one.name(figure)}.{ending}", file)
     return target / "report.html"
@@ -250,7 +253,7 @@ def sections(part: StudyReport, further: Further | None = None) -> tuple[Section
     """
     return (
         outcome.overview(part), curves.section(part), curves.weight_curves(part),
-        updates.gap_section(part), updates.section(part), drift.section(part),
+        updates.gap_section(part), updates.section(part),
         outcome.sensitivity(part),
         *(further(part) if further else [Section("saved")]),
         outcome.fair(part), outcome.cost(part), *outcome.disclosed(part),

@@ -214,9 +214,7 @@ def across(every: Iterable[Sites], method: str, others: Sequence[str], declared:
     units = Counter(unit for sites in whole if (unit := unit_of(sites)))
     common = units.most_common(1)[0][0] if units else ""
     alike = [r for r, s in zip(rows, whole, strict=True) if common and unit_of(s) == common]
-    raw = [
-        wilcoxon([round(row[0] - row[i], 12) for row in alike]) for i in range(1, len(methods))
-    ]  # fmt: skip
+    raw = [wilcoxon([round(row[0] - row[i], 12) for row in alike]) for i in range(1, len(methods))]
     corrected = holm(raw, declared) if alike else []
     named = zip(methods, map(float, by_rank), strict=True)
     tests = dict(zip(others, corrected, strict=False))

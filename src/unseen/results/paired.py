@@ -63,9 +63,11 @@ def equivalence(differences: Sequence[float], margin: float = MARGIN) -> float |
     if not error:
         return float(abs(centre) >= margin)
     return float(
-        max(student.sf((centre + margin) / error, freedom),
-            student.cdf((centre - margin) / error, freedom))
-    )  # fmt: skip
+        max(
+            student.sf((centre + margin) / error, freedom),
+            student.cdf((centre - margin) / error, freedom),
+        )
+    )
 
 
 def detectable(differences: Sequence[float]) -> float | None:

@@ -4,16 +4,16 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from unseen.core.templates import render
 from unseen.metrics.evaluation import IN_UNITS
-from unseen.results.by_choice import by_others
 from unseen.results.by_site import ENOUGH, Across, Effect, Row, Sites
 from unseen.results.comparison import LEVEL, agree
 from unseen.results.formats import counted, scale_of
 from unseen.results.metric_name import MetricName
 from unseen.results.paired import MARGIN
-from unseen.results.statistics import mean
+from unseen.results.statistics import interval, mean
 
 #: The metric's unit on the page: percent of a share, or the number itself.
 PERCENT = 100
@@ -85,8 +85,9 @@ def overview(
         cell = [top_cell(sites, column, against) for column in columns]
         count = max(len(figures) for figures in sites.figures.values())
         rows.append(" | ".join([sites.name, str(count), sites.metric, *cell]))
-    names = ["best of " + ", ".join(f"`{m}`" for m in c) if len(c) > 1 else f"`{c[0]}`"
-             for c in columns]  # fmt: skip
+    names = [
+        "best of " + ", ".join(f"`{m}`" for m in c) if len(c) > 1 else f"`{c[0]}`" for c in columns
+    ]
     note = "means over sites [95 % over sites]"
     if any(effects):
         note += (
@@ -204,9 +205,7 @@ def choice_of(sites: Sites, candidates: Sequence[str]) -> dict[str, object] | No
 def section_across(over_sets: Across) -> dict[str, object]:
     """Return what the page says over data sets."""
     ordered = sorted(over_sets.ranks.items(), key=lambda pair: pair[1])
-    rows = [
-        f"`{m}` | {rank:.2f} | {p_text(over_sets.corrected.get(m))}" for m, rank in ordered
-    ]  # fmt: skip
+    rows = [f"`{m}` | {rank:.2f} | {p_text(over_sets.corrected.get(m))}" for m, rank in ordered]
     few = "two methods" if len(over_sets.ranks) < 3 else "one data set"
     friedman = p_text(over_sets.friedman) or f"not defined for {few}"
     note = "Friedman's test that all methods are alike, by its χ²: p "
@@ -265,3 +264,60 @@ def table(every: Sequence[Sites]) -> str:
             for site, figure in sorted(own.items()):
                 writer.writerow([sites.name, sites.metric, method, site, repr(figure)])
     return text.getvalue()
+
+
+@dataclass(frozen=True)
+class ByOthers:
+    """The method with the best mean at all other sites, for each site.
+
+    Attributes:
+        choices: Site -> the method that the others chose.
+        figures: Site -> its figure.
+        best: How many sites had no better method among the candidates.
+        regret: The mean of (the best candidate's figure at the site) − (that of the choice), ≥ 0.
+        over: Method -> the mean gain over taking that method everywhere, and its bootstrap interval
+            over sites.
+    """
+
+    choices: Mapping[str, str]
+    figures: Mapping[str, float]
+    best: int
+    regret: float
+    over: Mapping[str, tuple[float, tuple[float, float] | None]]
+
+
+def by_others(sites: Sites, candidates: Sequence[str]) -> ByOthers | None:
+    """Choose for each site by the others; None for fewer than two sites or candidates.
+
+    Args:
+        sites: The figures. Sites that were left out together have no say in each other's choice.
+        candidates: The methods to choose among, at the sites where all of them have a figure.
+
+    Note:
+        The models at the other sites were trained on the site's own rows, so that this checks the
+        choice and not the training.
+    """
+    there = sites.among(candidates) if len(candidates) > 1 else ()
+    sign = -1 if sites.lower else 1
+
+    def best_elsewhere(site: str) -> str | None:
+        together = {site}.union(*(group for group in sites.groups if site in group))
+        rest = [s for s in there if s not in together]
+        if not rest:
+            return None
+        means = {m: sign * mean([sites.figures[m][s] for s in rest]) for m in candidates}
+        return max(candidates, key=means.__getitem__)
+
+    choices = {site: method for site in there if (method := best_elsewhere(site))}
+    if len(choices) < 2:
+        return None
+    figures = {site: sites.figures[method][site] for site, method in choices.items()}
+    short = [
+        max(sign * sites.figures[m][s] for m in candidates) - sign * figures[s] for s in choices
+    ]
+    gains = {
+        m: [round(sign * (figures[s] - sites.figures[m][s]), 12) for s in choices]
+        for m in candidates
+    }
+    over = {m: (mean(gain), interval(gain)) for m, gain in gains.items()}
+    return ByOthers(choices, figures, sum(x <= 1e-12 for x in short), mean(short), over)

@@ -1,3 +1,3 @@
 """From a study to a model in use: train, predict, evaluate, export."""
 
-__all__ = ["adapt", "directory", "evaluate", "export", "fit", "predict", "transductive"]
+__all__ = ["directory", "evaluate", "export", "fit", "predict"]

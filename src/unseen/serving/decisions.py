@@ -197,8 +197,10 @@ def with_novelty(
         return tensors
     novelty, layer = read
     spec.setdefault(KEY, {})["novelty"] = {
-        "layer": layer, "sites": novelty.sites, "features": len(novelty.factor),
-    }  # fmt: skip
+        "layer": layer,
+        "sites": novelty.sites,
+        "features": len(novelty.factor),
+    }
     extra = {f"{NOVELTY}{name}": tensor for name, tensor in novelty.tensors().items()}
     return save(load(tensors) | extra)
 

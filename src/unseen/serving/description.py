@@ -32,7 +32,6 @@ from unseen.serving.evaluation.measures import cells
 from unseen.serving.event_times import described as described_times
 from unseen.serving.reading.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.reading.inputs import ImageInputs, Inputs, TableInputs, inputs_of
-from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
 from unseen.spec.study import StudySpec
 from unseen.study.label_kinds import totals_of
@@ -46,9 +45,11 @@ from unseen.study.watcher import INBOX, SITES, selected_file
 MOST, AT_ONCE = 2000, 64
 #: What models of a kind of labels do.
 TASKS = {
-    "classes": "classification", "numbers": "regression", "masks": SEGMENTATION,
+    "classes": "classification",
+    "numbers": "regression",
+    "masks": SEGMENTATION,
     "times": "survival",
-}  # fmt: skip
+}
 #: What a site's examples were to the training.
 ROLES = {"source": "validation split", "validation": "selection only", "target": "held out"}
 
@@ -77,11 +78,7 @@ def described(
         best = int((file.metadata() or {})["round"])
     inputs = inputs_of(study.dataset, data, prepared.whole, prepared.statistics)
     usual = usual_inputs(planned, prepared, inputs, job.seed, ranges)
-    sites: dict[str, Any] = {}
     label: dict[str, Any] = {}
-    private = not_in_the_clear(study) or study.privacy.columns is not None  # no sums leave
-    if ranges is not False and not private:
-        sites = site_facts(planned, prepared, job)
     if isinstance(scale := prepared.scale, Scale):
         label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {
@@ -91,7 +88,6 @@ def described(
         "outputs": prepared.outputs,
         "input": inputs.to_json(),
         "usual inputs": usual,
-        **({KEY: sites} if sites else {}),
         **label,
         **described_times(data, prepared),
         "model": setting.model,
@@ -110,7 +106,7 @@ def described(
             "dataset": study.dataset, "name": data.name, "digest": setting.data,
             "source": data.source, "licence": data.licence,
         } | ({"stand-in": True} if planned.stand_in else {}),
-        "left the sites": ledger(planned, prepared, job, usual, sites),
+        "left the sites": ledger(planned, prepared, job, usual),
         "warnings": list(planned.warnings),
         "seed": job.seed,
         "weights": str(setting.weights) if setting.weights is not None else None,
@@ -121,11 +117,7 @@ def described(
 
 
 def ledger(
-    planned: Plan,
-    prepared: Prepared,
-    job: Job,
-    usual: dict[str, Any] | None,
-    sites: Mapping[str, Any],
+    planned: Plan, prepared: Prepared, job: Job, usual: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Return what left each training site, in words and in bytes, as the records have it.
 
@@ -134,22 +126,16 @@ def ledger(
         prepared: Its clients.
         job: Its only job, which is done.
         usual: What `usual_inputs` keeps.
-        sites: What `transductive.site_facts` keeps.
     """
     study, data = planned.setting.study, planned.data
     folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
     totals = totals_of(data, study) if study.privacy.columns is None else None
     statistics = totals.size * 8 if totals is not None else 0
-    labels_sent = prepared.scale is not None  # the sums of labels were sent before training
     size = statistics
     if usual:
         size += (
             16 * len(usual["ranges"]) if "ranges" in usual else 8 + 32 * len(usual["quantities"])
         )
-    if sites and prepared.classes is not None:
-        size += 8 * prepared.classes
-    elif "site means" in sites and not labels_sent and not prepared.times:
-        size += 16
     traffic = {name: {"rounds": 0, "down": statistics, "up": size} for name in prepared.sources}
     scalars: set[str] = set()
     for line in records.read_lines(folder / "rounds.jsonl"):
@@ -163,13 +149,14 @@ def ledger(
     what = render(
         "unseen.serving", "left.jinja",
         pooled=pooled, scalars=sorted(scalars), shares=method.shares, totals=totals,
-        metrics=planned.setting.metrics, usual=usual, sites=sites, classes=prepared.classes,
-        labels_sent=labels_sent or bool(prepared.times), fits=method.fits,
+        metrics=planned.setting.metrics, usual=usual, fits=method.fits,
     )  # fmt: skip
     return {
-        "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else traffic,
+        "what": what.splitlines(),
+        "pooled": pooled,
+        "by site": {} if pooled else traffic,
         "ledger": ledger_card(folder),
-    }  # fmt: skip
+    }
 
 
 def usual_inputs(

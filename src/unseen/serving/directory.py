@@ -198,9 +198,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
     return spec
 
 
-def read(
-    folder: str | Path, device: str = "cpu", allow_code: bool = False, key: str = ""
-) -> Trained:
+def read(folder: str | Path, device: str = "cpu", allow_code: bool = False) -> Trained:
     """Read the model of a directory. Only JSON and safetensors are read; nothing is unpickled.
 
     Args:
@@ -208,19 +206,14 @@ def read(
         device: `cpu` or `cuda`.
         allow_code: Whether parts of the user's own (`module:factory`) may be imported, from the
             current directory as in training. Without it nothing but `unseen` runs.
-        key: The public key of who must have signed it, in hexadecimal digits or a file of them;
-            empty: nobody.
 
     Raises:
-        UnseenError: The directory is damaged, not signed by the key, or names code that may not
-            run.
+        UnseenError: The directory is damaged, or names code that may not run.
     """
     from unseen.study.plan import check_device
 
     check_device(device)
     folder = Path(folder)
-    if key:
-        check_signed(folder, key, SPEC, TENSORS)
     spec = read_spec(folder)
     try:
         foreign_code.check(spec, allow_code)
@@ -231,22 +224,6 @@ def read(
         # Its fingerprint is right: it was written like this.
         what = f"{folder / SPEC} lacks what it must say, or says it otherwise"
         raise UnseenError(f"{what} ({type(e).__name__}: {e});", remedy=COPY) from e
-
-
-def check_signed(folder: Path, key: str, *needed: str) -> None:
-    """Refuse a directory that a key has not signed as it is.
-
-    Args:
-        folder: The directory.
-        key: The public key, in hexadecimal digits or a file of them.
-        needed: Files that must be among the signed ones.
-    """
-    from unseen.signing import check_files, public_key
-
-    names = check_files(folder, public_key(key))
-    if missing := sorted(set(needed) - set(names)):
-        what = f"{', '.join(missing)} of {folder} is not among the files that were signed."
-        raise UnseenError(what, remedy="Sign the directory again: unseen sign.")
 
 
 def _opened(

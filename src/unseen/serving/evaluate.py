@@ -18,7 +18,6 @@ from unseen.metrics.class_metrics import looked_for
 from unseen.metrics.evaluation import accuracy, check_metric, fitting
 from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.directory import Trained
-from unseen.serving.evaluation.attribution import attribution, check_gradients, first_column
 from unseen.serving.evaluation.breakdown import (
     Answers,
     Breakdown,
@@ -134,7 +133,6 @@ def evaluate(
     policy: Policy | None = None,
     detail: bool = False,
     importances: int = 0,
-    gradients: int = 0,
 ) -> Evaluation:
     """Measure every domain, with 95 % intervals over its examples.
 
@@ -147,7 +145,6 @@ def evaluate(
         detail: Whether to add the mean over sites, the worst site, classes and confusions.
         importances: How often the values of each column are exchanged, to see what the answers
             rest on; 0 for not at all.
-        gradients: The steps of integrated gradients, for the same; 0 for not at all.
     """
     classes, policy = trained.classes, policy or policy_of(trained)
     names = request.metrics or tuple(trained.spec["metrics"])
@@ -164,7 +161,7 @@ def evaluate(
         outputs = (runtime or trained).outputs(batch.x)
         if runtime is not None:
             difference = max(difference, float((outputs - trained.outputs(batch.x)).abs().max()))
-        if importances or gradients:
+        if importances:
             inputs[batch.domain].append(batch.x)
         parts[batch.domain].append(Answers(outputs, batch.y, batch.groups, batch.units))
     if parts or data.domains or not data.faults:  # else nothing says which domains there are
@@ -189,10 +186,8 @@ def evaluate(
         runtime=runtime, difference=difference,
     )  # fmt: skip
     tables = tuple(_tables(sites, answers, names, request.groups, policy, detail)) if sites else ()
-    if (importances or gradients) and trained.masks:
-        raise UnseenError("importance and gradients are for tables; this model predicts masks.")
-    if gradients:
-        check_gradients(trained.model.module)
+    if importances and trained.masks:
+        raise UnseenError("importance is for tables; this model predicts masks.")
     if importances and sites:
         rows = {name: (torch.cat(inputs[name]), own.y) for name, own in answers.items()}
         main = request.metrics[0] if request.metrics else str(trained.spec["metric"])
@@ -200,13 +195,6 @@ def evaluate(
         compute = (runtime or trained).outputs
         more = importance(compute, trained.inputs, rows, main, policy, importances)
         tables = (*tables, more)
-    if gradients and sites:
-        cells = {name: torch.cat(inputs[name]).to(trained.model.device) for name in answers}
-        answer = trained.times.answer if trained.times is not None else first_column
-        by_column = attribution(
-            trained.answered, trained.inputs, cells, classes is not None, gradients, answer
-        )
-        tables = (*tables, by_column)
     return Evaluation(sites, tuple(data.faults), tuple(notes.splitlines()), answers, policy, tables)
 
 

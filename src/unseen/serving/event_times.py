@@ -45,10 +45,11 @@ class Times:
             return None
         cuts, base = content["cuts"], content.get("baseline")
         return cls(
-            content["time"], content["event"],
+            content["time"],
+            content["event"],
             Intervals(tuple(cuts)) if cuts else None,
             Baseline(tuple(base["cuts"]), tuple(base["hazard"])) if base else None,
-        )  # fmt: skip
+        )
 
     @property
     def curve(self) -> Intervals | Baseline | None:

@@ -19,11 +19,10 @@ from unseen.core.atomic import write_atomically
 from unseen.core.outputs import probabilities
 from unseen.core.templates import render
 from unseen.errors import UnseenError, choice, optional
-from unseen.serving import directory, raw_graph
+from unseen.serving import directory
 from unseen.serving.directory import Trained
-from unseen.serving.reading.inputs import TableInputs
 from unseen.serving.reading.new_rows import Item
-from unseen.serving.reading.real_inputs import real_inputs, real_rows
+from unseen.serving.reading.real_inputs import real_inputs
 from unseen.version import __version__
 
 #: format -> what the file is called.
@@ -33,6 +32,8 @@ TOLERANCE = 1e-4
 ROUNDINGS = 16
 #: Under this name the export's file says which model it is of.
 ABOUT = "unseen"
+#: The name of the axis of inputs.
+AXIS = "N"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,6 @@ class Exported:
         rounding: How far the model's numbers in bfloat16 are from those in float32, in which an
             export computes; None for a model that computes in float32 itself.
         unit: The unit of a difference, in words; empty where it has none.
-        raw: The file with the preprocessing inside, if there is one.
         checked: Which inputs were compared, in words.
         faults: What of the files could not be used.
     """
@@ -59,7 +59,6 @@ class Exported:
     allowed: float
     rounding: float | None = None
     unit: str = ""
-    raw: Path | None = None
     checked: str = ""
     faults: tuple[Item, ...] = ()
 
@@ -125,7 +124,6 @@ def export(
     data_dir: Path | None = None,
     out: Path | None = None,
     allow_code: bool = False,
-    key: str = "",
 ) -> Exported:
     """Write `model.onnx` or `model.pt2`, if it reproduces the model's numbers.
 
@@ -137,7 +135,6 @@ def export(
         data_dir: Where the files of the data set are.
         out: The file to write (default: in the model's directory).
         allow_code: See `directory.read`.
-        key: See `directory.read`.
 
     Note:
         The numbers may differ by 1e-4, or by that share of the deviation that labels were
@@ -148,7 +145,7 @@ def export(
     if form == "onnx":
         for name in ("onnx", "onnxscript", "onnxruntime"):
             optional(name, "--format onnx needs", "onnx", "take --format torch-export")
-    trained, rounding = directory.read(folder, allow_code=allow_code, key=key), None
+    trained, rounding = directory.read(folder, allow_code=allow_code), None
     real = real_inputs(trained, check, data_dir)
     x = real.x
     if trained.model.precision != "float32":
@@ -168,13 +165,10 @@ def export(
             f"{len(x)} inputs, more than {allowed:.0e}: nothing was written."
         )
     write_atomically(target, content)
-    raw = None
-    if form == "onnx":
-        raw = _with_preprocessing(trained, content, x, check, data_dir, target)
     label = trained.spec.get("label")
     unit = f" in the units of {label['name']}" if label is not None else ""
     words = real.checked, real.faults
-    exported = Exported(target, len(x), difference, allowed, rounding, unit, raw, *words)
+    exported = Exported(target, len(x), difference, allowed, rounding, unit, *words)
     notes = render(
         "unseen.serving", "export.md.jinja",
         export=exported, form=form, spec=trained.spec, steps=trained.spec["input"]["steps"],
@@ -182,41 +176,6 @@ def export(
     )  # fmt: skip
     write_atomically(target.with_name(target.name + ".md"), notes.encode())
     return exported
-
-
-def _with_preprocessing(
-    trained: Trained,
-    content: bytes,
-    x: Tensor,
-    check: Sequence[Path],
-    data_dir: Path | None,
-    target: Path,
-) -> Path | None:
-    """Write the graph with its preprocessing and `preprocessing.json`, checked on raw inputs."""
-    with _quiet("onnx"):
-        extended = raw_graph.with_preprocessing(trained, content)
-    if extended is None:
-        return None
-    if isinstance(trained.inputs, TableInputs):
-        items = real_rows(trained, check, data_dir)
-        feed = raw_graph.rows_of(trained.inputs, items)
-        x = trained.inputs.encode([item.numbers for item in items])
-    else:
-        image = (x * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-        feed = {raw_graph.IMAGE: image.numpy()}
-    name = "outputs" if trained.classes is None else "probabilities"
-    results = raw_graph.run(raw_graph.session_of(extended), feed)[name]
-    expected = _results(trained, trained.outputs(x))[-1]
-    apart = (results.double() - expected.double()).abs().flatten(1).amax(1)
-    if not bool((apart <= tolerance(trained, expected)).all()):
-        raise UnseenError(
-            f"the export's numbers for raw inputs differ from the model's by up to "
-            f"{float(apart.max()):.1e} on {len(x)} inputs: it was not written."
-        )
-    path = target.with_name(raw_graph.FILE)
-    write_atomically(path, extended)
-    write_atomically(path.with_name(raw_graph.DESCRIPTION), raw_graph.description(trained))
-    return path
 
 
 def tolerance(trained: Trained, outputs: Tensor) -> Tensor:
@@ -290,7 +249,7 @@ def _name_axis(proto: Any) -> None:
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for axis in value.type.tensor_type.shape.dim:
             if axis.dim_param:
-                axis.dim_param = raw_graph.AXIS
+                axis.dim_param = AXIS
 
 
 def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:

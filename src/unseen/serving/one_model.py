@@ -99,8 +99,10 @@ def fit_model(
     if (before := JobFolder(job, folder)).finished and not _current(before, planned):
         (folder / "done.json").unlink()
         planned = prepare_study(study, out / RECORDS, data_dir)
-    say(f"data: {data.name}; training sites: {', '.join(task.sources)}; held out: "
-        f"{', '.join(task.targets) or 'none'}")  # fmt: skip
+    say(
+        f"data: {data.name}; training sites: {', '.join(task.sources)}; held out: "
+        f"{', '.join(task.targets) or 'none'}"
+    )
     own = method.rounds is not None
     rounds = "rounds as the method takes" if own else counted(study.rounds, "round")
     model = method.fits or ("" if study.first_line else study.network(setting.model))

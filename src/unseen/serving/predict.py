@@ -139,7 +139,6 @@ class Columns:
         classes: The model's classes; None for numbers.
         rows: Whether inputs are rows of csv files, which have line numbers.
         keep: Columns of the csv input to copy, such as that of an identifier.
-        adapted: By what predictions were adapted to each other, if they were.
         policy: How outputs became answers.
         ood: Whether rows have an out-of-distribution score.
     """
@@ -147,7 +146,6 @@ class Columns:
     classes: Sequence[str] | None
     rows: bool
     keep: Sequence[str] = ()
-    adapted: Sequence[str] = ()
     policy: Policy = field(default_factory=lambda: Policy(None))
     ood: bool = False
 
@@ -157,7 +155,6 @@ class Columns:
         trained: Trained,
         policy: Policy,
         keep: Sequence[str],
-        adapted: Sequence[str],
         exported: bool,
     ) -> Self:
         """Return the columns of a model's predictions; see the attributes. Masks have none."""
@@ -167,8 +164,8 @@ class Columns:
                 remedy="Take the command: unseen predict MODEL_DIR IMAGES --out FOLDER.",
             )
         rows = trained.spec["input"]["kind"] == "table"
-        ood = has_scores(trained, exported) and not adapted
-        columns = cls(trained.classes, rows, keep, adapted, policy, ood)
+        ood = has_scores(trained, exported)
+        columns = cls(trained.classes, rows, keep, policy, ood)
         if clashes := [
             name for name in keep if name in {*replace(columns, keep=()).names, *ENTRIES}
         ]:
@@ -200,16 +197,16 @@ class Columns:
         """Return each column with a line's value, None where it has none."""
         item, classes = line.item, self.classes or ()
         shares = line.answer.probabilities or [None] * len(classes)
-        by = ",".join(self.adapted) if item.error is None else None
         return [
-            ("input", item.source), *[("line", item.line)] * self.rows,
-            *((name, item.cells.get(name)) for name in self.keep), 
+            ("input", item.source),
+            *[("line", item.line)] * self.rows,
+            *((name, item.cells.get(name)) for name in self.keep),
             ("prediction", line.answer.label),
             *((f"p({name})", share) for name, share in zip(classes, shares, strict=True)),
             *self.decisions(line),
-            ("error", item.error), ("unusual", spelt(item.unusual) or None),
-            *[("transductive", by)] * bool(self.adapted),
-        ]  # fmt: skip
+            ("error", item.error),
+            ("unusual", spelt(item.unusual) or None),
+        ]
 
     @property
     def names(self) -> list[str]:
@@ -235,7 +232,6 @@ class Columns:
             "probabilities": shares if self.classes is not None and not failed else None,
             **{name: _short(value) for name, value in self.decisions(line)},
             **({"set": list(answer.members)} if answer.members is not None else {}),
-            "transductive": None if failed else list(self.adapted) or None,
             "unseen categories": list(item.unseen) or None,
             "unusual": dict(item.unusual) or None,
         }

@@ -204,7 +204,6 @@ class StudySpec(Settings):
     record: tuple[Literal["weights", "gram", "gaps", "drift"], ...] = ()
     save: tuple[Literal["final", "locals", "selected"], ...] = ()
     cross_evaluation: bool = False
-    memory_format: Literal["auto", "contiguous", "channels-last"] = "auto"
     precision: Literal["float32", "bf16"] = "float32"
     stacked: Annotated[int, Field(ge=0)] = 0
     memory_limit: Annotated[float, Field(ge=0)] | None = None
@@ -320,9 +319,10 @@ class StudySpec(Settings):
 def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of records, as versions before a setting would have had it.
 
-    Until 0.2 every method kept its own aggregation weights.
+    Until 0.2 every method kept its own aggregation weights, and `memory_format` was a setting.
     """
     training = {"weights": "method", **settings.get("training", {})}
+    settings = {k: v for k, v in settings.items() if (k, v) != ("memory_format", "auto")}
     return {**as_recorded(settings), "training": training}
 
 

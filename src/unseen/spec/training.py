@@ -104,8 +104,10 @@ class Recipe(Settings):
             raise UnseenError(what)
         losses: dict[Kind, Loss] = {
             "classes": CrossEntropy(self.smoothing, self.balanced),
-            "numbers": SquaredError(), "masks": CrossEntropyDice(), "times": self.of_times,
-        }  # fmt: skip
+            "numbers": SquaredError(),
+            "masks": CrossEntropyDice(),
+            "times": self.of_times,
+        }
         optimisers: dict[str, Any] = {"sgd": SGD, "adam": Adam}
         adaptive = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
         server = _part("server", self.server, {"add": Add, **optimisers, **adaptive})

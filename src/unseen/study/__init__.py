@@ -51,7 +51,7 @@ class Study(StudySpec):
             data_dir: Where the data set's files are (default: the environment variable
                 UNSEEN_DATA).
             progress: Whether a bar shows the jobs that are done.
-            track: `tensorboard`, `mlflow`, or both.
+            track: `tensorboard`, `mlflow`, or both: where jobs are written as they end.
             backend: Where clients run, `in-process` or `flower-simulation`.
             executor: Where jobs run, `processes` or `ray`.
             after: Is called in this process with each job that ends here (its method, task and

@@ -84,18 +84,20 @@ def form_of(network: nn.Module) -> list[list[object]]:
     ]
     classes = sorted({str(path) for _, path, _ in layers})
     own = [
-        path for path in classes
+        path
+        for path in classes
         if path.partition(".")[0] not in ("torch", "unseen") and "<locals>" not in path
-    ]  # fmt: skip
+    ]
     return [*layers, *([path, user_code.digest(path)] for path in own)]
 
 
 def options_of(layer: nn.Module) -> dict[str, str]:
     """Return a layer's attributes that are plain values, as texts by name."""
     return {
-        name: repr(value) for name, value in sorted(vars(layer).items())
+        name: repr(value)
+        for name, value in sorted(vars(layer).items())
         if name not in OF_MODULES and is_plain(value)
-    }  # fmt: skip
+    }
 
 
 def is_plain(value: object) -> bool:

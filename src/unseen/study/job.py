@@ -225,9 +225,10 @@ class Running:
             x, memories = split.batch(slice(0, 2))[0], self.backend.to_checkpoint()
             blind = study.privacy.server == "blind"
             tensors = (
-                sealed_tensors(state, memories) if blind
+                sealed_tensors(state, memories)
+                if blind
                 else selected_tensors(self.method, self.runtime.model, state, memories, x)
-            )  # fmt: skip
+            )
             about = {"round": str(best), "selection": study.selection, "metric": metric}
             save_tensors(selected_file(self.folder, blind), tensors, self._notes | about)
 

@@ -30,7 +30,7 @@ from unseen.engine.simulation import MEMORIES, Nodes, Workplace, simulate
 from unseen.engine.stacked import Stacked, models_of
 from unseen.errors import UnseenError, choice
 from unseen.follow.progress_bar import progress_bar
-from unseen.follow.trackers import following
+from unseen.follow.trackers import JobTracking
 from unseen.methods.compose import method as compose
 from unseen.results import study_file
 from unseen.results.records import Job, is_done
@@ -103,9 +103,10 @@ def in_simulation(orders: Sequence[Order], jobs: int) -> Iterator[Job]:
 
     nodes = max(
         len(task.sources) * clients_per_domain(setting.study.partition)
-        + len(task.targets) + len(task.validation)
+        + len(task.targets)
+        + len(task.validation)
         for setting, _, task in orders
-    )  # fmt: skip
+    )
     simulate(main, nodes, jobs)
     for setting, job, _ in orders:
         if not is_done(job.folder(setting.out)):
@@ -145,10 +146,11 @@ def batches(alone: Mapping[str, str], orders: Sequence[Order], jobs: int) -> lis
     A job of more models than that is a batch by itself.
     """
     sizes = [
-        len(task.sources) * clients_per_domain(setting.study.partition)
+        len(task.sources)
+        * clients_per_domain(setting.study.partition)
         * (0 if job.method in alone else models_of(compose(job.method)))
         for setting, job, task in orders
-    ]  # fmt: skip
+    ]
     limit = orders[0][0].study.stacked if orders else 1
     share = sum(sizes) / (jobs * math.ceil(sum(sizes) / (jobs * limit)) or 1)
     parts: list[list[Order]] = []
@@ -219,7 +221,7 @@ def carry_out(
         jobs: How many processes run jobs.
         progress: Whether a bar shows the jobs that are done.
         temporary: What removes the folder when the results are gone.
-        track: The trackers to write to.
+        track: The trackers that jobs are written to as they end.
         work: What carries out the jobs; None: this process and `jobs` like it.
         after: Is called with each job that ends.
     """
@@ -242,9 +244,14 @@ def carry_out(
         ]
         finished = len(planned.jobs) - len(orders)
         total = len(planned.jobs)
-        with following(folder, track), progress_bar(total, finished, "jobs", progress) as show:
+        tracking = JobTracking(folder, track)
+        for job in planned.jobs:
+            if track and job not in planned.missing:
+                tracking.write(job)
+        with progress_bar(total, finished, "jobs", progress) as show:
             for ended, job in enumerate(work(orders, jobs), finished + 1):
                 show(ended, described(job))
+                tracking.write(job)
                 if after is not None:
                     after(job, ended, total)
         results = results_of(planned, temporary)

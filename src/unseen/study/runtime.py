@@ -209,9 +209,8 @@ def as_trained(module: nn.Module, study: StudySpec) -> nn.Module:
             if isinstance(layer, _BatchNorm):
                 layer.track_running_stats = False
                 layer.running_mean = layer.running_var = layer.num_batches_tracked = None
-    form = study.memory_format
     # Small convolution nets train 1.7 to 2 times as fast with channels last on a CPU.
-    if form == "channels-last" or (form == "auto" and has_layer(module, nn.Conv2d)):
+    if has_layer(module, nn.Conv2d):
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module
 

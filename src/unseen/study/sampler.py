@@ -72,10 +72,12 @@ class Sampler:
         if reached:
             self.study.add_trial(
                 create_trial(
-                    params=dict(values), distributions=self.distributions, value=value,
+                    params=dict(values),
+                    distributions=self.distributions,
+                    value=value,
                     intermediate_values=dict(figures),
                 )
-            )  # fmt: skip
+            )
 
     def worse(self, trial: Trial, figures: Mapping[int, float]) -> bool:
         """Return whether a trial may stop after these sites; each is compared with itself."""

@@ -280,9 +280,10 @@ def search(
                 for place, job, task in one.orders(attempt, one.rungs[rung])
             }
             missing = [
-                order for folder, order in orders.items()
+                order
+                for folder, order in orders.items()
                 if not JobFolder(order[1], folder).finished
-            ]  # fmt: skip
+            ]
             for job in work(missing):
                 say(job)
             for one, attempt in left:

@@ -60,7 +60,7 @@ class Service:
 
     def columns(self, keep: Sequence[str]) -> Columns:
         """Return the columns of the answers."""
-        return Columns.of(self.trained, self.policy, keep, (), self.runtime is not None)
+        return Columns.of(self.trained, self.policy, keep, self.runtime is not None)
 
     def of_rows(self, rows: Iterable[Mapping[str, object]], keep: Sequence[str]) -> list[Line]:
         """Return a line for each row."""

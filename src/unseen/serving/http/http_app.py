@@ -34,9 +34,11 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
             "a model of masks cannot be served.", remedy="Take unseen predict, which writes PNGs."
         )
     server = FastAPI(
-        title=f"unseen: {service.trained.spec['name']}", version=__version__,
-        docs_url=None, redoc_url=None,  # these pages load scripts from other hosts
-    )  # fmt: skip
+        title=f"unseen: {service.trained.spec['name']}",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,  # these pages load scripts from other hosts
+    )
     server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     server.add_exception_handler(UnseenError, refused)
     server.include_router(pages(service))

@@ -58,9 +58,10 @@ def answers_for_images(service: Service) -> APIRouter:
     router = APIRouter()
 
     @router.post(
-        "/predict/images", summary="Answer for one image, or a tar archive of images",
+        "/predict/images",
+        summary="Answer for one image, or a tar archive of images",
         **taking("application/octet-stream", BINARY),
-    )  # fmt: skip
+    )
     async def images(request: Request) -> dict[str, Any]:
         check_query(request)
         content = await body(request, service.most_bytes)
@@ -79,9 +80,10 @@ def answers_for_rows(service: Service) -> APIRouter:
     router = APIRouter()
 
     @router.post(
-        "/predict", summary="Answer for rows as JSON; null is a missing value, true is 1",
+        "/predict",
+        summary="Answer for rows as JSON; null is a missing value, true is 1",
         **taking("application/json", rows_schema(service), {"rows": [service.example()]}),
-    )  # fmt: skip
+    )
     async def predict(request: Request) -> dict[str, Any]:
         check_query(request)
         rows, keep = rows_of_json(await body(request, service.most_bytes))
@@ -98,9 +100,10 @@ def answers_for_rows(service: Service) -> APIRouter:
         return Response(content, media_type=MEDIA[form])
 
     @router.post(
-        "/predict/csv", summary="Answer for a csv file, with the file of unseen predict",
+        "/predict/csv",
+        summary="Answer for a csv file, with the file of unseen predict",
         **taking("text/csv", BINARY),
-    )  # fmt: skip
+    )
     async def table(request: Request, form: str = "csv", keep: str = "") -> Response:
         content = await file(request, form)
         lines = await run_in_threadpool(service.of_file, content, "rows.csv")
@@ -109,9 +112,10 @@ def answers_for_rows(service: Service) -> APIRouter:
         return await as_file(lines, form, listed(keep))
 
     @router.post(
-        "/predict/parquet", summary="Answer for a Parquet file, with another",
+        "/predict/parquet",
+        summary="Answer for a Parquet file, with another",
         **taking(MEDIA["parquet"], BINARY),
-    )  # fmt: skip
+    )
     async def frame(request: Request, form: str = "parquet", keep: str = "") -> Response:
         content = await file(request, form)
         rows = await run_in_threadpool(rows_of_parquet, content, service.most_rows)
@@ -183,8 +187,10 @@ def rows_schema(service: Service) -> dict[str, Any]:
             for name, words in columns(service)
         },
     }
-    lists = {"rows": {"type": "array", "items": row},
-             "keep": {"type": "array", "items": {"type": "string"}}}  # fmt: skip
+    lists = {
+        "rows": {"type": "array", "items": row},
+        "keep": {"type": "array", "items": {"type": "string"}},
+    }
     return {"type": "object", "properties": lists, "required": ["rows"]}
 
 
