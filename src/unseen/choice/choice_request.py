@@ -10,7 +10,6 @@ from unseen.choice.playing import RATES, Candidates, portfolio_for
 from unseen.choice.refusals import served
 from unseen.datasets.image_files import folder
 from unseen.datasets.tables import delimited
-from unseen.datasets.tables.sheet import coded, read
 from unseen.errors import UnseenError, choice
 from unseen.spec.named import put_all
 from unseen.spec.study import StudySpec
@@ -166,10 +165,10 @@ def task_of(path: Path, site: str, label: str, options: Mapping[str, Any]) -> st
         options: Those of the table, some of which say how the file is read.
     """
     reading = {name: options[name] for name in delimited.READING if name in options}
-    sheet = read(path, [site, label], **reading)
-    values, _ = coded(sheet.plain(label))
+    sheet = delimited.sheet_of(None, path, [site, label], reading)
+    values, _ = sheet.column(label).levels
     most = 10 if any("." in value for value in values) else 15
-    if len(values) <= most or any(sheet.number(cell) is None for cell in sheet.present(label)):
+    if len(values) <= most or not sheet.column(label).all_numbers:
         return "classification"
     print(
         f"the label {label!r} is a number with {len(values):,} values, and is predicted as one; "

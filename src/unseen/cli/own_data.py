@@ -42,11 +42,12 @@ def check_own(
     reading = folder.OPTIONS if images else delimited.OPTIONS
     own = {key: value for key, value in options_given.items() if key in reading}
     own |= {"event": event} if event is not None else {}
-    _, about = source_of(name, site, label, task, own)
-    (call,) = parse(about["dataset"])
     data_dir = Path(name) if images else None
-    report = inspect(call, data_dir)
-    more = {} if images else remedies(call, report)
+    with delimited.reading_once():
+        _, about = source_of(name, site, label, task, own)
+        (call,) = parse(about["dataset"])
+        report = inspect(call, data_dir)
+        more = {} if images else remedies(call, report)
     if "metric" not in options_given and (rare := _rare(report)):
         more["metric"] = rare
     words = [name, f"--site={site}" if site else "", f"--label={label}" if label else ""]

@@ -1,17 +1,23 @@
 """A user's own table: one csv file with a header, one row per example."""
 
+import itertools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.entry import Facts, Info, below
+from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.copies import copies
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.events import times_of
@@ -108,10 +114,11 @@ def load(
         `positive` is the last.
     """
     check_all(load, locals())
-    whole = not isinstance(path, Sheet)  # which may be one site's own
     needs = [name for name in (domain, label, event, unit) if name is not None]
-    how = (missing, separator, decimal, encoding)
-    sheet = path if isinstance(path, Sheet) else sheet_of(data_dir, path, needs, *how)
+    values = (missing, separator, decimal, encoding)
+    reading = dict(zip(READING, values, strict=True))
+    sheet = path if isinstance(path, Sheet) else sheet_of(data_dir, path, needs, reading)
+    whole = sheet.whole
     groups, drop, text = names_of(groups), names_of(drop), names_of(text)
     categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
@@ -128,7 +135,7 @@ def load(
     notes += left + small
     notes += check_texts(sheet, text, [*roles, *(categorical or ())])
     names, owners = coded(sites := sheet.full(domain, "domain"))
-    notes += respelled(sites, "site") + twins(names, "site")
+    notes += respelled(sites.plain, "site") + twins(names, "site")
     if event is not None:
         classes, y = None, times_of(sheet, label, event)
     else:
@@ -155,7 +162,7 @@ def load(
         )
     if whole:
         check_positive(classes or (), positive)
-    meta = {name: _levels(sheet.plain(name)) for name in groups}
+    meta = {name: _levels(sheet.column(name)) for name in groups}
     for name, (levels, _) in meta.items():
         notes += twins(levels, f"category of {name!r}")
     notes += twins(unit_names, "unit")
@@ -194,12 +201,43 @@ OPTIONS = tuple(
 )
 
 
+#: The sheets that were read, inside `reading_once`.
+_READ: ContextVar[dict[str, Sheet] | None] = ContextVar("sheets", default=None)
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Read each file once as long as this lasts, however often it is loaded."""
+    token = _READ.set({} if _READ.get() is None else _READ.get())
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
 def sheet_of(
-    data_dir: str | Path | None, path: str | Path, needs: Sequence[str] = (), *how: Any, **more: Any
+    data_dir: str | Path | None,
+    path: str | Path,
+    needs: Sequence[str] = (),
+    reading: Mapping[str, Any] | None = None,
 ) -> Sheet:
-    """Read a table's file, or the one that a data frame was written to; how: as for `read`."""
+    """Read a table's file, or the one that a data frame was written to.
+
+    Args:
+        data_dir: The data folder.
+        path: The file.
+        needs: Columns that it must have.
+        reading: Options of `READING`.
+    """
     file = below(data_dir, path, "table")
-    return as_frame(read(file, needs, *how, **more), file)
+    options = {"missing": MISSING} | {k: v for k, v in (reading or {}).items() if v is not None}
+    kept, key = _READ.get(), repr((str(file), sorted(options.items())))
+    if kept is not None and key in kept:
+        return kept[key]
+    sheet = replace(as_frame(read(file, needs, **options), file), whole=True)
+    if kept is not None:
+        kept[key] = sheet
+    return sheet
 
 
 def assemble(sheet: Sheet, **options: Any) -> DataSet:
@@ -239,7 +277,7 @@ def _names_of_rows(sheet: Sheet, columns: Sequence[str], unit: str | None) -> di
     return {name: form.format(name, why) for name, why in repeated(sheet, columns).items()}
 
 
-def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
+def _levels(cells: Cells) -> tuple[tuple[str, ...], Tensor]:
     """Names and codes of a metadata column, where missing is a level like any other."""
     names, codes = coded(cells)
     if bool((codes < 0).any()):
@@ -264,15 +302,15 @@ def _features(
     categories, values = {}, []
     for name in columns:
         if name not in categorical:
-            values.append(torch.tensor(sheet.numbers(name), dtype=torch.float64))
+            values.append(torch.from_numpy(sheet.numbers(name)))
             continue
-        categories[name], codes = coded(sheet.plain(name))
+        categories[name], codes = coded(sheet.column(name))
         values.append(codes.double().masked_fill(codes < 0, math.nan))
     for name in categorical:
         if name not in columns:
             raise nearest("feature named as categorical", name, columns)
     parts = [*(column[:, None] for column in values)]
-    parts += [hashed(sheet.columns[name]) for name, hashed in texts.items()]
+    parts += [hashed([*sheet.columns[name]]) for name, hashed in texts.items()]
     return Schema(tuple(columns), categories, texts=texts), torch.cat(parts, dim=1)
 
 
@@ -282,18 +320,15 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     Note:
         Were one domain's word enough, a target could turn the sources' numbers into categories.
     """
-    distinct = dict.fromkeys(sheet.present(name))
-    words = {cell for cell in distinct if sheet.number(cell) is None}
-    if not words:
+    cells = sheet.columns[name]
+    if cells.all_numbers:
         return False
     check_almost(sheet, name)
-    cells = sheet.columns[name]
-    pairs = list(zip(owners.tolist(), cells, strict=True))
     # `nan` and `inf` are read as numbers, and are none that says what a column holds.
-    endless = {c for c in distinct if (x := sheet.number(c)) is not None and not math.isfinite(x)}
-    with_values = {owner for owner, cell in pairs if cell is not None and cell not in endless}
-    with_words = {owner for owner, cell in pairs if cell in words}
-    word = next(cell for cell in distinct if cell in words)
+    endless = cells.are_numbers & ~np.isfinite(cells.values)
+    with_values = {*owners[cells.rows_of(~endless)].tolist()}
+    with_words = {*owners[cells.rows_of(~cells.are_numbers)].tolist()}
+    word, different = cells.not_numbers[0], len(cells.texts)
     remedy = (
         "If it means a missing value, add it to the option 'missing'; if the column is {}"
         "categorical, name it in the option 'categorical'."
@@ -301,18 +336,18 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     if with_words != with_values:
         raise UnseenError(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
-            f"others, such as {word!r} in {sheet.at(sheet.lines[cells.index(word)])}.",
+            f"others, such as {word!r} in {sheet.at_row(cells.first_row(~cells.are_numbers))}.",
             remedy=remedy.format(""),
         )
-    for odd in sorted(endless):
+    for odd in sorted(itertools.compress(cells.texts, endless)):
         warnings.warn(
             f"column {name!r} of {sheet.name} is taken as categorical, and {odd!r} as one of its "
             f"categories. " + remedy.format("meant to be "),
             stacklevel=4,
         )
-    if 2 * len(words) < len(distinct) and len(distinct) > MANY:
+    if 2 * len(cells.not_numbers) < different and different > MANY:
         warnings.warn(
-            f"column {name!r} of {sheet.name} is taken as categorical, with {len(distinct)} "
+            f"column {name!r} of {sheet.name} is taken as categorical, with {different} "
             f"categories, although most of its values are numbers: it also holds {word!r}. "
             + remedy.format("meant to be "),
             stacklevel=4,

@@ -1,5 +1,7 @@
 """How a csv file is written: its encoding, what separates its cells, its decimal sign."""
 
+from __future__ import annotations
+
 import codecs
 import csv
 import gzip
@@ -11,10 +13,13 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from unseen.datasets.tables.spellings import without_marks
 from unseen.errors import UnseenError, choice
+
+if TYPE_CHECKING:
+    from unseen.datasets.tables.cells import Cells
 
 #: What may separate cells, the usual one first, each as messages spell it.
 SEPARATORS = {",": "','", ";": "';'", "\t": "'\\t' (a tab)", "|": "'|'"}
@@ -224,7 +229,7 @@ def says_separator(row: Sequence[str], separator: str) -> bool:
 def header(text: str, separator: str) -> list[str]:
     """Return the cells of the first line that has any."""
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        reader = csv.reader(io.StringIO(text[:START], newline=""), delimiter=separator)
         return [cell.strip() for cell in next(filter(None, reader), [])]
     except csv.Error:
         return []
@@ -260,11 +265,11 @@ def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
     raise UnseenError(f"{what}; it looks separated by {SEPARATORS[likely]}.", remedy=remedy)
 
 
-def decimal_of(columns: Iterable[Iterable[str]], separator: str) -> str:
+def decimal_of(columns: Iterable[Cells], separator: str) -> str:
     """Return the decimal sign of a file, by the cells of its columns that are not missing.
 
     Args:
-        columns: The cells of each column that are not missing.
+        columns: The cells of each column.
         separator: What separates cells.
 
     Returns:
@@ -274,12 +279,10 @@ def decimal_of(columns: Iterable[Iterable[str]], separator: str) -> str:
     if separator == ",":
         return "."
     sure = False
-    for column in columns:
-        cells = set(column)
-        numbers = {cell for cell in cells if number(cell) is not None}
-        if any("." in cell for cell in numbers) and all(map(almost, cells - numbers)):
+    for cells in columns:
+        if cells.have_point and all(map(almost, cells.not_numbers)):
             return "."
-        sure = sure or any(map(_SURE.fullmatch, cells))
+        sure = sure or any(map(_SURE.fullmatch, cells.not_numbers))
     return "," if sure else "."
 
 

@@ -52,27 +52,33 @@ def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | Non
 
 def _sure(y: Tensor) -> bool:
     """Whether the classes have so many rows that no column orders them by chance."""
-    rarest = int(y.bincount()[y.bincount() > 0].min())
-    return len(y.unique()) > 1 and math.comb(len(y), min(rarest, 20)) >= ORDERS and rarest > 2
+    counts = y.bincount()
+    rarest = int(counts[counts > 0].min())
+    several = len(_occurring(y)) > 1
+    return several and math.comb(len(y), min(rarest, 20)) >= ORDERS and rarest > 2
+
+
+def _occurring(y: Tensor) -> list[int]:
+    codes: list[int] = y.bincount().nonzero().flatten().tolist()
+    return codes
 
 
 def by_levels(codes: Tensor, y: Tensor) -> bool:
     """Return whether rows of one code are of one class, and codes are few."""
-    levels, places = codes.unique(return_inverse=True)
-    if not 1 < len(levels) <= max(2, SHARE * len(y)):
-        return False
-    pairs = torch.stack([places, y], 1).unique(dim=0)
-    return len(pairs) == len(levels)
+    places = codes.long() + 1  # from 0 on, the code of a missing cell
+    counts = torch.bincount(places * (int(y.max()) + 1) + y).nonzero().flatten()
+    levels = int((places.bincount() > 0).sum())
+    return 1 < levels <= max(2, SHARE * len(y)) and len(counts) == levels
 
 
 def by_order(x: Tensor, y: Tensor) -> bool:
     """Return whether each class has a range of numbers without another class's, wherever known."""
     has_value = ~x.isnan()
     own, labels = x[has_value], y[has_value]
-    if not len(own) or len(labels.unique()) < len(y.unique()) or not _sure(labels):
+    if not len(own) or len(_occurring(labels)) < len(_occurring(y)) or not _sure(labels):
         return False
     ends = sorted(
-        (float(own[labels == c].min()), float(own[labels == c].max())) for c in labels.unique()
+        (float(own[labels == c].min()), float(own[labels == c].max())) for c in _occurring(labels)
     )
     return all(high < low for (_, high), (low, _) in pairwise(ends))
 

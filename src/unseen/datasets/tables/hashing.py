@@ -85,8 +85,9 @@ def words(cell: str) -> int:
 
 def looks_like_text(sheet: Sheet, name: str) -> bool:
     """Return whether half of a column's cells or more have five words or more."""
-    cells = sheet.present(name)
-    return 2 * sum(words(cell) >= SENTENCE for cell in cells) >= max(1, len(cells))
+    cells = sheet.column(name)
+    long = int(cells.counts[cells.word_counts >= SENTENCE].sum())
+    return 2 * long >= max(1, cells.present)
 
 
 def check_texts(sheet: Sheet, names: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -106,17 +107,17 @@ def check_texts(sheet: Sheet, names: Sequence[str], others: Sequence[str]) -> li
     """
     notes = []
     for name in names:
-        cells = sheet.present(name)
+        cells = sheet.column(name)
         if name in others or names.count(name) > 1:
             raise UnseenError(
                 f"the column {name!r} is named in 'text' and once more in the data set's options.",
                 remedy="Give each column one role.",
             )
-        if cells and all(sheet.number(cell) is not None for cell in cells):
+        if cells.present and cells.all_numbers:
             raise UnseenError(
                 f"the column {name!r} of {sheet.name}, named in 'text', holds only numbers.",
                 remedy="Leave it out of 'text'; if they are codes, name it in 'categorical'.",
             )
-        if not any(map(words, cells)):
+        if not cells.word_counts.any():
             notes.append(f"the text {name!r} has no words in any row: all of its features are 0")
     return notes

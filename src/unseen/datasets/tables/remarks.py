@@ -1,16 +1,16 @@
 """What deserves a remark in columns that a study takes: names of people, dates, constants."""
 
-import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.encoding import Schema, unscaled
-from unseen.datasets.tables.sheet import Sheet, coded, identity
+from unseen.datasets.tables.sheet import Sheet
 
 #: A categorical column of more values than this, half of which or more have fewer rows than that.
 LEVELS, ROWS = 50, 5
@@ -32,7 +32,7 @@ SHARE = 0.9
 
 def dates(sheet: Sheet, name: str) -> bool:
     """Return whether a column's values look like dates, in one of the usual spellings."""
-    values = set(sheet.present(name))
+    values = sheet.column(name).texts
     return bool(values) and sum(map(is_date, values)) >= SHARE * len(values)
 
 
@@ -48,11 +48,11 @@ def is_date(cell: str) -> bool:
 
 def measured_in(sheet: Sheet, name: str) -> str | None:
     """Return the text behind the number in each of a column's cells, such as kg, or None."""
-    values = {*sheet.present(name)}
-    if len(values) < MEASURED:
-        return None
-    units = {match[1] if (match := _MEASURED.fullmatch(value)) else None for value in values}
-    return units.pop() if len(units) == 1 else None
+    values = sheet.column(name).texts
+    first = _MEASURED.fullmatch(values[0]) if len(values) >= MEASURED else None
+    matches = map(_MEASURED.fullmatch, values if first else ())
+    same = first and all(match and match[1] == first[1] for match in matches)
+    return first[1] if first and same else None
 
 
 def many_levels(sheet: Sheet, name: str) -> str | None:
@@ -60,11 +60,10 @@ def many_levels(sheet: Sheet, name: str) -> str | None:
 
     They are many where most are rare, and beyond `MANY` levels whatever their rows.
     """
-    levels, codes = coded(sheet.plain(name))
+    levels, codes = sheet.column(name).levels
     if len(levels) <= LEVELS:
         return None
-    counts = Counter(codes[codes >= 0].tolist())
-    rare = sum(n < ROWS for n in counts.values())
+    rare = int((np.bincount(codes[codes >= 0]) < ROWS).sum())
     if 2 * rare >= len(levels):
         return f"{len(levels):,} values, {rare:,} of them in fewer than {ROWS} rows"
     return f"{len(levels):,} values" if len(levels) > MANY else None
@@ -72,16 +71,19 @@ def many_levels(sheet: Sheet, name: str) -> str | None:
 
 def constant(sheet: Sheet, name: str) -> bool:
     """Return whether all rows have the same value."""
-    return len(coded(sheet.plain(name))[0]) == 1 and None not in sheet.columns[name]
+    cells = sheet.column(name)
+    different = cells.all_numbers and len({*cells.values[:MANY].tolist()}) > 1
+    return not different and cells.present == len(cells) and len(cells.levels[0]) == 1
 
 
 def drowns(sheet: Sheet, name: str) -> bool:
     """Return whether a column's numbers differ, but too little beside their size to be scaled."""
-    numbers = [float(cell) for cell in sheet.plain(name) if cell is not None]
-    if len({*numbers}) < 2 or not all(map(math.isfinite, numbers)):
+    cells = sheet.column(name)
+    if len({*cells.values.tolist()}) < 2 or not np.isfinite(cells.values).all():
         return False
     schema = Schema((name,))
-    return bool(unscaled(schema, schema.sums(torch.tensor(numbers, dtype=torch.float64)[:, None])))
+    numbers = torch.from_numpy(cells.numbers[~cells.missing])
+    return bool(unscaled(schema, schema.sums(numbers[:, None])))
 
 
 def respelled(cells: Sequence[str], what: str) -> list[str]:

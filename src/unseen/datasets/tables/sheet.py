@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow
+import pyarrow.csv
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unseen.datasets.tables.cells import Cells, identity
 from unseen.datasets.tables.dialect import (
     BROKEN,
     Dialect,
     decimal_of,
     decode,
-    number,
     open_binary,
     open_text,
     says_separator,
@@ -36,23 +39,25 @@ FLAG_WORDS = (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE"))
 
 @dataclass(frozen=True)
 class Sheet:
-    """The cells of a csv file as text.
+    """The cells of a table.
 
     Attributes:
         name: The file, as errors name it.
-        columns: Column -> its cells, None where missing.
+        columns: Column -> its cells.
         lines: The line of each row in the file.
         dialect: How the file is written, by the options or as it was detected.
         place: How errors name the place of a row, its line for {}.
+        whole: Whether the rows are those of all sites, and not of one site alone.
     """
 
     name: str
-    columns: dict[str, list[str | None]]
-    lines: list[int]
+    columns: Mapping[str, Cells]
+    lines: Sequence[int]
     dialect: Dialect = field(default_factory=lambda: Dialect(",", ".", "utf-8"))
     place: str = "line {}"
+    whole: bool = False
 
-    def column(self, name: str) -> list[str | None]:
+    def column(self, name: str) -> Cells:
         """Return the cells of a column; an error suggests the nearest name for an unknown one."""
         if name not in self.columns:
             raise nearest(f"column of {self.name}", name, self.columns)
@@ -61,46 +66,42 @@ class Sheet:
     def at(self, line: int) -> str:
         return self.place.format(line)
 
-    def present(self, name: str) -> list[str]:
-        return [cell for cell in self.column(name) if cell is not None]
-
-    def plain(self, name: str) -> list[str | None]:
-        """Return the cells of a column, its numbers with a decimal point whatever the file has."""
-        return [cell if cell is None else self.dialect.plain(cell) for cell in self.column(name)]
+    def at_row(self, row: int) -> str:
+        return self.at(self.lines[row])
 
     def number(self, cell: str) -> float | None:
         return self.dialect.number(cell)
 
-    def take(self, rows: Sequence[int]) -> Sheet:
-        columns = {name: [cells[i] for i in rows] for name, cells in self.columns.items()}
+    def take(self, rows: Sequence[int] | NDArray[Any]) -> Sheet:
+        columns = {name: cells.take(rows) for name, cells in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[i] for i in rows])
 
-    def full(self, name: str, role: str) -> list[str]:
+    def full(self, name: str, role: str) -> Cells:
         """Return the cells of a column in which none may be missing; role: what it is used for."""
-        cells = self.plain(name)
-        if gaps := [line for cell, line in zip(cells, self.lines, strict=True) if cell is None]:
+        cells = self.column(name)
+        if gaps := len(cells) - cells.present:
             raise UnseenError(
-                f"{len(gaps):,} of {len(cells):,} rows of {self.name} have no value in {name!r}, "
-                f"the column of the {role}, the first in {self.at(gaps[0])}.",
+                f"{gaps:,} of {len(cells):,} rows of {self.name} have no value in {name!r}, the "
+                f"column of the {role}, the first in {self.at_row(int(cells.missing.argmax()))}.",
                 remedy="Remove the rows or fill in the values.",
             )
-        return [cell for cell in cells if cell is not None]
+        return cells
 
-    def numbers(self, name: str) -> list[float]:
+    def numbers(self, name: str) -> NDArray[np.float64]:
         """Return the cells of a numeric column, NaN where missing."""
-        values = []
-        for cell, line in zip(self.column(name), self.lines, strict=True):
-            value = math.nan if cell is None else self.number(cell)
-            if cell is not None and (value is None or not math.isfinite(value)):
-                raise WrongNumber(self, name, line, cell)
-            if value is not None and abs(value) > LARGEST:
-                raise UnseenError(
-                    f"{self.at(line)} of {self.name} has {cell!r} in the column {name!r}: squares "
-                    f"of numbers above {LARGEST:g} have no place in a float64.",
-                    remedy="Write the column in a larger unit, or correct the cell.",
-                )
-            values.append(math.nan if value is None else value)
-        return values
+        cells = self.column(name)
+        unfit = ~np.isfinite(cells.values)
+        if not (unfit | (np.abs(cells.values) > LARGEST)).any():
+            return cells.numbers
+        row = cells.first_row(unfit | (np.abs(cells.values) > LARGEST))
+        line, cell = self.lines[row], str(cells[row])
+        if unfit[cells.codes[row]]:
+            raise WrongNumber(self, name, line, cell)
+        raise UnseenError(
+            f"{self.at(line)} of {self.name} has {cell!r} in the column {name!r}: squares "
+            f"of numbers above {LARGEST:g} have no place in a float64.",
+            remedy="Write the column in a larger unit, or correct the cell.",
+        )
 
 
 class WrongNumber(UnseenError):
@@ -129,20 +130,6 @@ def names_of(value: Sequence[str] | float) -> tuple[str, ...]:
 def with_usual(missing: Sequence[str] | float) -> tuple[str, ...]:
     """Return the usual words for a missing value, and further ones behind them."""
     return tuple(dict.fromkeys([*MISSING, *names_of(missing)]))
-
-
-def blank(missing: Sequence[str] | float) -> Callable[[str], bool]:
-    """Return what says whether a cell holds no value: empty, one of these, or equal as a number.
-
-    Example:
-        >>> [blank([-9, "?"])(cell) for cell in ("-9", "-9.0", "?", "9", "")]
-        [True, True, True, False, True]
-    """
-    names = {"", *names_of(missing)}
-    numbers = {value for name in names if (value := number(name)) is not None} - {math.nan}
-    if not any(map(math.isfinite, numbers)):
-        return names.__contains__
-    return lambda cell: cell in names or number(cell) in numbers
 
 
 def flag_words(names: Sequence[str]) -> dict[str, int]:
@@ -207,9 +194,77 @@ def read(
             content = file.read()
         text, encoding = decode(content, dialect.encoding, path)
         separator = dialect.separator or ("," if header else separator_of(text, needs, path))
-        rows = [row for row in cells_by_line(io.StringIO(text, newline=""), separator) if row[1]]
+        names, cells, lines = _fast(text, separator, header) or _row_by_row(
+            text, separator, header, path
+        )
     except (*BROKEN, csv.Error) as error:
         raise UnseenError(f"{path} is not a csv file: {error}.") from error
+    del content, text
+    words = with_usual(missing)
+    columns = [column.without(words) for column in cells]
+    sign = dialect.decimal or decimal_of(columns, separator)
+    columns = [cells if sign == "." else replace(cells, decimal=sign) for cells in columns]
+    named = dict(zip(names, columns, strict=True))
+    return Sheet(path.name, named, lines, Dialect(separator, sign, encoding))
+
+
+Read = tuple[Sequence[str], Iterable[Cells], Sequence[int]]
+
+
+def _fast(text: str, separator: str, header: Sequence[str]) -> Read | None:
+    """Return names, cells and lines of a plainly written file; None of any other.
+
+    In a plain file each line is a row, and quotes stand around whole cells alone.
+    """
+    end = len(text.rstrip("\r\n"))
+    first, sep = text[: text.find("\n", 0, end) + 1], re.escape(separator)
+    lines_end = text.count("\r") == text.count("\r\n")
+    if not lines_end or not first.strip() or not separator.isascii() or separator in '"\r\n':
+        return None
+    names, skipped = list(header), 0
+    if not header:
+        row = [cell.strip() for cell in next(csv.reader([first], delimiter=separator))]
+        if says_separator(row, separator) or len(row) < 2 or first.count('"') % 2:
+            return None
+        names, skipped = row, 1
+    odd = re.compile(f'[^{sep}\r\n]"[^{sep}\r\n"]|[{sep}\n]""[^{sep}\r\n]')
+    if not all(names) or len({*names}) < len(names) or ('"' in text and odd.search(text)):
+        return None
+    rows = text.count("\n", 0, end) + 1 - skipped
+    kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    content = pyarrow.py_buffer(text.encode())
+    try:
+        table = pyarrow.csv.read_csv(
+            pyarrow.BufferReader(content),
+            pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped),
+            pyarrow.csv.ParseOptions(delimiter=separator),
+            pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, kind), strings_can_be_null=False
+            ),
+        )
+    except pyarrow.ArrowInvalid:
+        return None  # a row too short, among others: the slow way says in which line
+    if len(table) != rows or not rows:
+        return None
+    cells = (trimmed(column) for column in table.columns)
+    return names, cells, range(1 + skipped, 1 + skipped + rows)
+
+
+def trimmed(column: Any) -> Cells:
+    """Return the cells of a chunked dictionary array, without the blanks around them."""
+    encoded = column.unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pyarrow.ChunkedArray):
+        encoded = encoded.chunk(0)
+    texts = pyarrow.compute.utf8_trim_whitespace(encoded.dictionary)
+    if texts.equals(encoded.dictionary):
+        return Cells.encoded(encoded)
+    again = texts.dictionary_encode()
+    places = pyarrow.compute.take(again.indices, encoded.indices)
+    return Cells.encoded(pyarrow.DictionaryArray.from_arrays(places, again.dictionary))
+
+
+def _row_by_row(text: str, separator: str, header: Sequence[str], path: Path) -> Read:
+    rows = [row for row in cells_by_line(io.StringIO(text, newline=""), separator) if row[1]]
     names = list(header) or (rows.pop(0)[1] if rows else [])
     _check_header(names, path)
     if not rows:
@@ -217,15 +272,8 @@ def read(
     for line, row in rows:
         if len(row) != len(names):
             raise _wrong_length(path, line, row, names)
-    empty = blank(with_usual(missing))
-    cells = [
-        [None if empty(cell) else cell for cell in column]
-        for column in zip(*(row for _, row in rows), strict=True)
-    ]
-    present = ({cell for cell in column if cell is not None} for column in cells)
-    dialect = Dialect(separator, dialect.decimal or decimal_of(present, separator), encoding)
-    columns = dict(zip(names, cells, strict=True))
-    return Sheet(path.name, columns, [line for line, _ in rows], dialect)
+    cells = map(Cells.of, zip(*(row for _, row in rows), strict=True))
+    return names, cells, [line for line, _ in rows]
 
 
 def stream(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -277,36 +325,22 @@ def _check_header(names: Sequence[str], path: Path) -> None:
         )
 
 
-def coded(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
-    """Return the names of the distinct values, sorted, and every cell's code [N] (-1: missing).
+def joined(sheets: Sequence[Sheet]) -> dict[str, Cells]:
+    """Return the columns of the first sheet, with the rows of all."""
+    return {
+        name: Cells.of([cell for sheet in sheets for cell in sheet.columns[name]])
+        for name in sheets[0].columns
+    }
 
-    Note:
-        3, 3.0 and 03 are one value, named by its shortest spelling: sites write the same code in
-        different ways. Numbers come first, in their order, then words, in theirs; so a word at one
-        site changes nothing about the numbers of another.
+
+def coded(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
+    """Return the names of the different values, sorted, and every cell's code [N] (-1: missing).
+
+    See `Cells.levels`.
 
     Example:
         >>> coded(["10", "3.0", "3", None])
         (('3', '10'), tensor([ 1,  0,  0, -1]))
     """
-    texts = sorted({cell for cell in cells if cell is not None}, key=lambda t: (len(t), t))
-    spelling: dict[tuple[bool, Decimal, str], str] = {}
-    for text in texts:
-        spelling.setdefault(identity(text), text)
-    values = sorted(spelling)
-    code = {value: i for i, value in enumerate(values)}
-    codes: dict[str | None, int] = {text: code[identity(text)] for text in texts}
-    names = tuple(spelling[value] for value in values)
-    return names, torch.tensor([codes.get(cell, -1) for cell in cells], dtype=torch.int64)
-
-
-def identity(text: str) -> tuple[bool, Decimal, str]:
-    """Return a key that cells of one value (3 and 3.0) share, in the order of the values.
-
-    Note:
-        The number is exact, since identifiers may have more digits than a float.
-    """
-    value = number(text)
-    if value is None or text.lstrip("+-")[0] not in ".0123456789":
-        return True, Decimal(0), text
-    return False, Decimal(text), ""
+    names, codes = (cells if isinstance(cells, Cells) else Cells.of(cells)).levels
+    return names, torch.from_numpy(codes)

@@ -16,10 +16,11 @@ from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.image_files.images import View
+from unseen.datasets.tables.cells import blank, identity
 from unseen.datasets.tables.dialect import Dialect
 from unseen.datasets.tables.encoding import FLAT, Schema, encode, feature_names, indicators
 from unseen.datasets.tables.hashing import Hashed
-from unseen.datasets.tables.sheet import MISSING, blank, codes_of, identity, names_of, with_usual
+from unseen.datasets.tables.sheet import MISSING, codes_of, names_of, with_usual
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

@@ -15,8 +15,9 @@ from unseen.core.labels import exact_numbers
 from unseen.datasets import info, load
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import folded
+from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.encoding import FLAG, Schema
-from unseen.datasets.tables.sheet import codes_of, identity
+from unseen.datasets.tables.sheet import codes_of
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.directory import Trained
