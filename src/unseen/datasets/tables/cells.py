@@ -151,6 +151,11 @@ class Cells(Sequence[str | None]):
         points = _array(pyarrow.compute.match_substring(self.arrow, "."))
         return bool((points & self.are_numbers).any())
 
+    def any_matches(self, pattern: str) -> bool:
+        """Return whether a regular expression (of RE2) matches any text."""
+        found = pyarrow.compute.match_substring_regex(self.arrow, pattern)
+        return bool(_array(found).any())
+
     @cached_property
     def not_numbers(self) -> list[str]:
         """The different texts that spell no number."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ FEW = 5
 #: Levels of a column that are shown, and letters of each.
 LEVELS, LETTERS = 4, 14
 #: Digits that a number would not begin with: codes of wards, of regions, of drugs.
-CODE = re.compile(r"0\d+")
+CODE = r"^0\d+$"
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _guess(sheet: Sheet, usual: str, other: str) -> str | None:
     """The column called by one of the usual words, else the first with one in its name."""
     named = [name for name in sheet.columns if name != other and words(name) & WORDS[usual]]
     named.sort(key=lambda name: name.lower() not in WORDS[usual])
-    return next((n for n in named if 1 < len(sheet.column(n).texts) < len(sheet.lines)), None)
+    return next((n for n in named if 1 < len(sheet.column(n).arrow) < len(sheet.lines)), None)
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,7 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
         return "counts as constant: subtract an offset, such as a start"
     if kind == "categorical" and many_levels(sheet, name):
         return f"many values, listed in models: drop=[{name!r}], or text?"
-    if kind == "numeric" and any(map(CODE.fullmatch, cells.texts)):
+    if kind == "numeric" and cells.any_matches(CODE):
         return f"zeros in front: codes? categorical=[{name!r}]"
     rows = cells.numbers if kind == "numeric" and len(sheet.lines) > MANY else np.zeros(2)
     if cells.present == len(cells) and (np.diff(rows) == 1).all():

@@ -328,7 +328,7 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     endless = cells.are_numbers & ~np.isfinite(cells.values)
     with_values = {*owners[cells.rows_of(~endless)].tolist()}
     with_words = {*owners[cells.rows_of(~cells.are_numbers)].tolist()}
-    word, different = cells.not_numbers[0], len(cells.texts)
+    word, different = cells.not_numbers[0], len(cells.arrow)
     remedy = (
         "If it means a missing value, add it to the option 'missing'; if the column is {}"
         "categorical, name it in the option 'categorical'."

@@ -65,7 +65,7 @@ def unit(sheet: Sheet, name: str) -> str | None:
 def _texts(cells: Cells) -> bool:
     """Whether half of the values or more are not numbers, whatever their decimal sign."""
     if cells.all_numbers:
-        return not cells.texts
+        return not len(cells.arrow)
     near = (text for text, near in zip(cells.texts, cells.are_almost, strict=True) if near)
     nearly = sum("_" not in text or number(text) is not None for text in near)
     return 2 * (int(cells.are_numbers.sum()) + nearly) <= len(cells.texts)

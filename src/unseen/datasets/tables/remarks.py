@@ -79,7 +79,7 @@ def constant(sheet: Sheet, name: str) -> bool:
 def drowns(sheet: Sheet, name: str) -> bool:
     """Return whether a column's numbers differ, but too little beside their size to be scaled."""
     cells = sheet.column(name)
-    if len({*cells.values.tolist()}) < 2 or not np.isfinite(cells.values).all():
+    if not np.isfinite(cells.values).all() or np.ptp(cells.values) == 0:
         return False
     schema = Schema((name,))
     numbers = torch.from_numpy(cells.numbers[~cells.missing])
