@@ -299,19 +299,24 @@ def _features(
         name for name in columns
         if name in (categorical or ()) or _looks_categorical(sheet, name, owners)
     ] + [name for name in categorical or () if name not in columns]  # fmt: skip
-    categories, values = {}, []
-    for name in columns:
-        if name not in categorical:
-            values.append(torch.from_numpy(sheet.numbers(name)))
-            continue
-        categories[name], codes = coded(sheet.column(name))
-        values.append(codes.double().masked_fill(codes < 0, math.nan))
     for name in categorical:
         if name not in columns:
             raise nearest("feature named as categorical", name, columns)
-    parts = [*(column[:, None] for column in values)]
-    parts += [hashed([*sheet.columns[name]]) for name, hashed in texts.items()]
-    return Schema(tuple(columns), categories, texts=texts), torch.cat(parts, dim=1)
+    levels = {name: sheet.column(name).levels for name in columns if name in categorical}
+    categories = {name: names for name, (names, _) in levels.items()}
+    schema = Schema(tuple(columns), categories, texts=texts)
+    x = torch.empty(len(sheet.lines), schema.width, dtype=torch.float64)
+    for j, name in enumerate(columns):
+        if name in levels:
+            codes = torch.from_numpy(levels[name][1])
+            x[:, j] = codes.double().masked_fill(codes < 0, math.nan)
+        else:
+            x[:, j] = torch.from_numpy(sheet.numbers(name))
+    end = len(columns)
+    for name, hashed in texts.items():
+        x[:, end : end + hashed.features] = hashed([*sheet.columns[name]])
+        end += hashed.features
+    return schema, x
 
 
 def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -194,7 +195,7 @@ def read(
             content = file.read()
         text, encoding = decode(content, dialect.encoding, path)
         separator = dialect.separator or ("," if header else separator_of(text, needs, path))
-        names, cells, lines = _fast(text, separator, header) or _row_by_row(
+        names, cells, lines = _fast(content, text, separator, header) or _row_by_row(
             text, separator, header, path
         )
     except (*BROKEN, csv.Error) as error:
@@ -205,13 +206,15 @@ def read(
     sign = dialect.decimal or decimal_of(columns, separator)
     columns = [cells if sign == "." else replace(cells, decimal=sign) for cells in columns]
     named = dict(zip(names, columns, strict=True))
+    del cells
+    pyarrow.default_memory_pool().release_unused()
     return Sheet(path.name, named, lines, Dialect(separator, sign, encoding))
 
 
 Read = tuple[Sequence[str], Iterable[Cells], Sequence[int]]
 
 
-def _fast(text: str, separator: str, header: Sequence[str]) -> Read | None:
+def _fast(content: bytes, text: str, separator: str, header: Sequence[str]) -> Read | None:
     """Return names, cells and lines of a plainly written file; None of any other.
 
     In a plain file each line is a row, and quotes stand around whole cells alone.
@@ -232,10 +235,12 @@ def _fast(text: str, separator: str, header: Sequence[str]) -> Read | None:
         return None
     rows = text.count("\n", 0, end) + 1 - skipped
     kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-    content = pyarrow.py_buffer(text.encode())
+    ours = len(content) - len(codecs.BOM_UTF8) * content.startswith(codecs.BOM_UTF8)
+    is_utf_8 = text.isascii() and ours == len(text)
+    buffer = pyarrow.py_buffer(content[-ours:] if is_utf_8 else text.encode())
     try:
         table = pyarrow.csv.read_csv(
-            pyarrow.BufferReader(content),
+            pyarrow.BufferReader(buffer),
             pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped),
             pyarrow.csv.ParseOptions(delimiter=separator),
             pyarrow.csv.ConvertOptions(
