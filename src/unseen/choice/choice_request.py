@@ -115,7 +115,7 @@ def source_of(
         task: What the label is, `classification` or `regression`; None to see it in the file.
         options: Further options of the table, such as `event` or `drop`, or of the images.
     """
-    if name.lower().endswith((".csv", ".csv.gz")):
+    if name.lower().endswith((".csv", ".csv.gz", ".parquet")):
         if site is None or label is None:
             raise UnseenError(
                 f"{name} is a table, and which columns name the site and hold the label is not "

@@ -150,6 +150,7 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
     from unseen.datasets import DATASETS
     from unseen.datasets.tables import columns as overview
     from unseen.datasets.tables.dialect import SEPARATORS
+    from unseen.datasets.tables.sheet import Sheet
     from unseen.errors import UnseenError, nearest
 
     below = Path(folder or ".") / name
@@ -163,12 +164,14 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
         command = f'unseen data check "folder(path={path!r})"'
         remedy = f"If it holds images as SITE/CLASS/image.png, write: {command}"
         raise UnseenError(f"{name} is a folder.", remedy=remedy)
-    if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
-        raise UnseenError(f"{name} is not a csv file.", remedy="Save its rows as csv.")
+    if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt", ".parquet")):
+        what = f"{name} is not a csv or Parquet file."
+        raise UnseenError(what, remedy="Save its rows as csv.")
     sheet = overview.survey(file)
     columns_of(console(), overview.columns(sheet, {}), everything)
-    sign = SEPARATORS[str(sheet.dialect.separator)]
-    print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns separated by {sign}")
+    lines = sheet.place == Sheet.place
+    separated = f" separated by {SEPARATORS[str(sheet.dialect.separator)]}" if lines else ""
+    print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns{separated}")
     if overview.guessed_encoding(sheet):
         print(f"not UTF-8: read as {sheet.dialect.encoding}, which is a guess; look at the letters")
     text, guessed = overview.command(sheet, path)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -19,6 +19,9 @@ from unseen.datasets.tables.hashing import words
 
 #: Numbers that pyarrow reads as Python does; others, and words, are looked at one by one.
 _USUAL = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+
+#: So few texts are read one by one in less time than pyarrow needs to begin.
+FEW = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +49,12 @@ class Cells(Sequence[str | None]):
             >>> cells.texts, cells.codes.tolist(), cells.numbers.tolist()[2]
             (['b', '1.5'], [0, -1, 1, 0], 1.5)
         """
-        return cls.encoded(pyarrow.array(cells, pyarrow.string()).dictionary_encode(), decimal)
+        try:
+            texts = pyarrow.array(cells, pyarrow.string())
+        except UnicodeEncodeError:  # half of a character, which no file but JSON may hold
+            plain = [cell and cell.encode("utf-8", "replace").decode() for cell in cells]
+            texts = pyarrow.array(plain, pyarrow.string())
+        return cls.encoded(texts.dictionary_encode(), decimal)
 
     @classmethod
     def encoded(cls, encoded: Any, decimal: str | None = ".") -> Cells:
@@ -93,7 +101,7 @@ class Cells(Sequence[str | None]):
 
     def without(self, missing: Collection[str]) -> Cells:
         """Return the cells without those that mean no value: empty, one of these, or equal."""
-        gone = _array(pyarrow.compute.is_in(self.arrow, pyarrow.array([*{"", *missing}])))
+        gone = _array(pyarrow.compute.is_in(self.arrow, _set_of(frozenset({"", *missing}))))
         if numbers := numeric(missing):
             values = self.values if self.decimal == "." else spelt_numbers(self.arrow)[0]
             gone = gone | np.isin(values, [*numbers])
@@ -223,6 +231,10 @@ def spelt_numbers(
         ([1.5, 2.0], [True, False, True])
     """
     compute, plain = pyarrow.compute, texts
+    if len(texts) < FEW:
+        numbers = [number(text, decimal) for text in texts.to_pylist()]
+        values = np.array([math.nan if n is None else n for n in numbers], dtype=np.float64)
+        return values, np.array([n is not None for n in numbers], dtype=bool)
     if decimal == ",":
         plain = compute.replace_substring(texts, ",", ".")
         usual = compute.invert(compute.match_substring(texts, "."))
@@ -272,6 +284,11 @@ def blank(missing: Collection[str]) -> Callable[[str], bool]:
     if not numbers:
         return names.__contains__
     return lambda cell: cell in names or number(cell) in numbers
+
+
+@cache
+def _set_of(texts: frozenset[str]) -> Any:
+    return pyarrow.array([*texts], pyarrow.string())
 
 
 def _array(arrow: Any) -> NDArray[Any]:

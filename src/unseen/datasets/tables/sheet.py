@@ -29,6 +29,7 @@ from unseen.datasets.tables.dialect import (
     says_separator,
     separator_of,
 )
+from unseen.datasets.tables.parquet_rows import cells_of, is_parquet
 from unseen.datasets.tables.spellings import LARGEST
 from unseen.errors import UnseenError, nearest
 
@@ -36,6 +37,9 @@ from unseen.errors import UnseenError, nearest
 MISSING = ("", "?", "NA", "NaN", ".")
 #: How files and data frames spell true and false.
 FLAG_WORDS = (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE"))
+
+#: How errors name a row of a file that has no lines.
+ROW = "row {}"
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ def read(
     encoding: str | None = None,
     header: Sequence[str] = (),
 ) -> Sheet:
-    """Read a csv file, unpacked if its name ends in .gz.
+    """Read a csv file, unpacked if its name ends in .gz, or a Parquet file.
 
     Args:
         path: The file.
@@ -190,6 +194,10 @@ def read(
         header: Names of the columns of a file without a header.
     """
     dialect = Dialect(separator, decimal, encoding)
+    words = with_usual(missing)
+    if is_parquet(path):
+        found = {name.strip(): cells.without(words) for name, cells in cells_of(path).items()}
+        return Sheet(path.name, found, range(1, 1 + len(next(iter(found.values())))), place=ROW)
     try:
         with open_binary(path) as file:
             content = file.read()
@@ -201,7 +209,6 @@ def read(
     except (*BROKEN, csv.Error) as error:
         raise UnseenError(f"{path} is not a csv file: {error}.") from error
     del content, text
-    words = with_usual(missing)
     columns = [column.without(words) for column in cells]
     sign = dialect.decimal or decimal_of(columns, separator)
     columns = [cells if sign == "." else replace(cells, decimal=sign) for cells in columns]
