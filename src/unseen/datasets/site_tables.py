@@ -7,7 +7,6 @@ read.
 """
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -23,15 +22,13 @@ from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info, either
 from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.dialect import BROKEN, open_text
-from unseen.datasets.tables.sheet import MISSING, Sheet, cells_by_line, joined, read
-from unseen.errors import UnseenError, choice, optional
+from unseen.datasets.tables.sheet import MISSING, Sheet, joined, read
+from unseen.errors import UnseenError, choice
 
 NAMES = ("gusto", "school", "wisdm", "vowel", "pm25", "communities", "cars", "youtube")
 #: Where an export lies below the data folder, and the columns that it has besides the features.
 EXPORTS = ("sites", ".")
 SITE, LABEL = "site", "label"
-_ATTRIBUTE = re.compile(r"""@attribute\s+("[^"]*"|'[^']*'|\S+)""", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,21 +202,6 @@ def labels(sheet: Sheet, above: float | Literal["median"] | None) -> Cells:
     return Cells.of([str(int(value > bound)) for value in values])
 
 
-def arff(path: Path, header: Sequence[str]) -> Sheet:
-    """Read an ARFF file by the names of its attributes, whatever it says of their types."""
-    names, rows = [], []
-    try:
-        with open_text(path, "utf-8") as file:
-            for at, line in enumerate(file, 1):
-                if match := _ATTRIBUTE.match(line.strip()):
-                    names.append(match[1].strip("\"'"))
-                if line.strip().lower() == "@data":
-                    rows = [(at + n, row) for n, row in cells_by_line(file, ",") if any(row)]
-    except (*BROKEN, UnicodeDecodeError) as error:
-        raise UnseenError(f"{path} is not an ARFF file: {error}.") from error
-    return table(path, names, [(line, row) for line, row in rows if not row[0].startswith("%")])
-
-
 def blanks(path: Path, header: Sequence[str]) -> Sheet:
     """Read a text of cells with blanks or commas between them."""
     lines = enumerate(path.read_text("utf-8").splitlines(), 1)
@@ -255,19 +237,6 @@ def mat(path: Path, header: Sequence[str]) -> Sheet:
     return table(path, names, [*enumerate(rows, 1)])
 
 
-def rda(path: Path, header: Sequence[str]) -> Sheet:
-    """Read the one data frame of an R file."""
-    rdata = optional("rdata", "a file of R needs", "r", "read the csv.gz export")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # classes of R that pandas lacks, such as "labelled"
-        try:
-            (frame,) = rdata.read_rda(path).values()
-        except (ValueError, NotImplementedError, OSError, EOFError) as error:
-            raise UnseenError(f"{path} is not an R file of one data frame: {error}.") from error
-    cells = [frame[name].astype(object).where(frame[name].notna(), "").map(str) for name in frame]
-    return table(path, [*map(str, frame)], [*enumerate(map(list, zip(*cells, strict=True)), 1)])
-
-
 def table(path: Path, names: Sequence[str], rows: Sequence[tuple[int, Sequence[str]]]) -> Sheet:
     """Return the sheet of named columns and rows with their lines."""
     for line, row in rows:
@@ -285,7 +254,7 @@ def table(path: Path, names: Sequence[str], rows: Sequence[tuple[int, Sequence[s
 
 #: Forms of files as distributed.
 FORMS: Mapping[str, Callable[[Path, Sequence[str]], Sheet]] = {
-    "csv": comma, "blanks": blanks, "arff": arff, "mat": mat, "rda": rda,
+    "csv": comma, "blanks": blanks, "mat": mat,
 }  # fmt: skip
 
 
