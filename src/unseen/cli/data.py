@@ -25,6 +25,8 @@ data = group("data", "Check, import and imitate data sets. Nothing is ever downl
 WIDE, LONG = 16, 70
 #: Unreadable files and columns that are listed unless all are asked for.
 SHOWN, WIDEST = 20, 60
+#: Remarks that are printed unless all are asked for, the most important ones first.
+MOST_NOTES = 10
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
@@ -227,6 +229,7 @@ def show(report: Report, everything: bool = False) -> None:
     from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
     from unseen.datasets.summary import TARGETS
+    from unseen.datasets.tables.checks import ranked
 
     where = console()
     if report.columns:
@@ -244,7 +247,10 @@ def show(report: Report, everything: bool = False) -> None:
         "domains": [domain.name for domain in report.domains if not domain.sound],
         "cells": [f"{label} in {d.name}" for d in report.domains for label in d.wrong],
     }
-    values = {"report": report, "most": most, "wrong": wrong, "no_result": NO_RESULT}
+    notes = ranked(report.notes)
+    lines = len(notes) if everything else MOST_NOTES - bool(report.refused)
+    values = {"notes": notes, "lines": lines}
+    values |= {"report": report, "most": most, "wrong": wrong, "no_result": NO_RESULT}
     print(render("unseen.cli", "templates/check.txt.jinja", **values), end="")
 
 

@@ -240,10 +240,7 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
         refused = too_small(data) or too_few(data)
     except UnseenError as error:
         refused = str(error)
-        try:
-            data = delimited.assemble(replace(sheet, whole=False), **_lenient(options))
-        except WRONG:
-            raise error from None
+        data = _counted_all_the_same(sheet, options, error)
         if "missing_label='drop'" in refused:  # which says what the first note says
             data = replace(data, notes=data.notes[1:])
     roles: dict[str, str] = {}
@@ -264,6 +261,16 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
         columns=summary,
         doubts=tuple(dict.fromkeys(doubts)),
     )
+
+
+def _counted_all_the_same(sheet: Sheet, options: Mapping[str, Any], error: UnseenError) -> DataSet:
+    """Return a table that a study refuses, with all remarks if that is possible."""
+    for whole in (True, False):
+        try:
+            return delimited.assemble(replace(sheet, whole=whole), **_lenient(options))
+        except WRONG:
+            continue
+    raise error from None
 
 
 def sheet_of(data_dir: str | Path | None, options: Mapping[str, Any]) -> Sheet:

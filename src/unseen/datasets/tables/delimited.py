@@ -18,10 +18,12 @@ from torch import Tensor
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.entry import Facts, Info, below
 from unseen.datasets.tables.cells import Cells
+from unseen.datasets.tables.checks import ALONE, SPELLING, tagged
 from unseen.datasets.tables.copies import copies
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.events import times_of
 from unseen.datasets.tables.frames import NAME, as_frame
+from unseen.datasets.tables.gaps import gaps
 from unseen.datasets.tables.giveaway import giveaways
 from unseen.datasets.tables.hashing import Hashed, check_texts
 from unseen.datasets.tables.identifiers import MANY, check_almost, check_identifiers, repeated
@@ -125,27 +127,30 @@ def load(
         sheet.column(name)
     positive = None if positive is None else str(positive)
     _check_roles(domain, label, event, unit, task, positive)
+    label_role = "time" if event is not None else "number" if task == "regression" else "class"
     roles = [domain, label, *filter(None, [event, unit]), *groups, *drop]
     sheet, left = leave_out(sheet, domain, names_of(without), strict=whole)
     notes = list[str]()
     for name in (label, *filter(None, [event])):
         sheet, unlabelled = labelled(sheet, domain, name, missing_label == "drop")
-        notes += unlabelled
+        notes += tagged(unlabelled, "left out", label_role)
     sheet, small = leave_small(sheet, domain, least)
-    notes += left + small
-    notes += check_texts(sheet, text, [*roles, *(categorical or ())])
+    notes += tagged(left + small, "left out", "site")
+    notes += tagged(check_texts(sheet, text, [*roles, *(categorical or ())]), "empty", "text")
     names, owners = coded(sites := sheet.full(domain, "domain"))
-    notes += respelled(sites.plain, "site") + twins(names, "site")
+    notes += tagged(respelled(sites.plain, "site"), "spellings of one number", "site")
+    notes += tagged(twins(names, "site"), SPELLING, "site")
     if event is not None:
         classes, y = None, times_of(sheet, label, event)
     else:
         classes, y = labels(sheet, label, task, positive)
-        notes += twins(classes or (), "class")
+        notes += tagged(twins(classes or (), "class"), SPELLING, "class")
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
     unnamed = [name for name in columns if name not in (categorical or ())]
     repeats = _names_of_rows(sheet, unnamed, unit) if identifiers == "refuse" else {}
-    notes += repeats.values()
+    for name, note in repeats.items():
+        notes += tagged([note], "identifier or name", "category", drop=[name])
     texts = dict.fromkeys(text, Hashed(text_features, text_pairs))
     schema, x = _features(sheet, columns, categorical, owners, texts)
     unremarked = list[str]()
@@ -164,8 +169,15 @@ def load(
         check_positive(classes or (), positive)
     meta = {name: _levels(sheet.column(name)) for name in groups}
     for name, (levels, _) in meta.items():
-        notes += twins(levels, f"category of {name!r}")
-    notes += twins(unit_names, "unit")
+        notes += tagged(twins(levels, f"category of {name!r}"), SPELLING, "group")
+    notes += tagged(twins(unit_names, "unit"), SPELLING, "unit")
+    if whole:
+        kinds = {domain: "site", label: label_role} | dict.fromkeys(groups, "group")
+        kinds |= {name: "category" if name in schema.categories else "feature" for name in columns}
+        kinds |= {} if unit is None else {unit: "unit"}
+        notes += [
+            note for name, kind in kinds.items() for note in gaps(name, kind, sheet.columns[name])
+        ]
     for name in unremarked if whole else ():
         levels = schema.categories[name]
         codes_of_rows = x[:, schema.columns.index(name)].nan_to_num(-1)
@@ -177,11 +189,13 @@ def load(
         codes = {column: codes[rows] for column, (_, codes) in meta.items()}
         of_rows = None if units is None else units[rows]
         domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_rows))
-    notes += numeric_classes(label, classes) or lone_classes(domains, classes)
-    notes += shared_units(domains, unit_names, str(unit))
+    many = tagged(numeric_classes(label, classes), "class as a number", "class")
+    notes += many or tagged(lone_classes(domains, classes), ALONE, "class")
+    notes += tagged(shared_units(domains, unit_names, str(unit)), "unit at several sites", "unit")
     if whole:
         others = [y, *(codes for _, codes in meta.values())]
-        notes += copies(sheet, x, others, owners, names, units)
+        found = copies(sheet, x, others, owners, names, units)
+        notes += tagged(found, "copies", "feature")
     source = NAME if sheet.name == NAME else f"the table {sheet.name}"
     about = {"source": source, "licence": "the user's own"}
     return FACTS.data(

@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from unseen.datasets.tables.checks import Remark
 from unseen.datasets.tables.encoding import Schema
 
 #: A column may do so by chance: this many ways to order the classes make that unlikely.
@@ -17,7 +18,7 @@ SHARE = 0.1
 EXACT = 1 - 1e-9
 
 
-def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | None) -> list[str]:
+def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | None) -> list[Remark]:
     """Return a remark on each column that tells the label without an error.
 
     Args:
@@ -31,7 +32,7 @@ def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | Non
         >>> giveaways(Schema(("weeks",)), x, y, ("no", "yes"))[0].partition(":")[0]
         "the column 'weeks' alone gives the label away"
     """
-    notes = []
+    notes = list[Remark]()
     for j, name in enumerate(schema.columns):
         if classes is None:
             numbers = [y] if y.ndim == 1 else [y[:, 0]]
@@ -43,10 +44,12 @@ def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | Non
         else:
             tells = by_order(x[:, j], y) or by_levels(x[:, j].isnan().double(), y)
         if tells:
-            notes.append(
+            role = "category" if name in schema.categories else "feature"
+            text = (
                 f"the column {name!r} alone gives the label away: it tells the label of every row "
                 f"without an error; if it is not known before the label is, write drop={[name]!r}"
             )
+            notes.append(Remark.of(text, "gives the label away", role, drop=[name]))
     return notes
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.tables.cells import identity
+from unseen.datasets.tables.checks import ALONE, SPELLING, Remark, tagged
 from unseen.datasets.tables.encoding import Schema, unscaled
 from unseen.datasets.tables.sheet import Sheet
 
@@ -148,7 +149,7 @@ def spelled(name: str) -> str:
 
 def levels_apart(
     name: str, levels: Sequence[str], codes: Tensor, owners: Tensor, sites: Sequence[str]
-) -> list[str]:
+) -> list[Remark]:
     """Return remarks on categories that sites spell differently, or that one site has alone.
 
     Args:
@@ -163,7 +164,7 @@ def levels_apart(
         >>> levels_apart("sex", ["f", "m", "male"], codes, owners, "abc")[0].partition(":")[0]
         "2 of 2 rows of site 'c' have a category of 'sex' that no other site has, such as 'male'"
     """
-    notes = twins(levels, f"category of {name!r}")
+    notes = tagged(twins(levels, f"category of {name!r}"), SPELLING, "category")
     has_value = codes >= 0
     there = torch.zeros(len(levels), len(sites), dtype=torch.bool)
     there[codes[has_value].long(), owners[has_value]] = True
@@ -172,11 +173,12 @@ def levels_apart(
         own = codes[has_value & (owners == code)].long()
         apart = own[lone[own]]
         if 2 * len(apart) >= max(1, len(own)):
-            notes.append(
+            text = (
                 f"{len(apart):,} of {len(own):,} rows of site {site!r} have a category of "
                 f"{name!r} that no other site has, such as {levels[int(apart[0])]!r}: write the "
                 "categories alike at all sites if they are one"
             )
+            notes.append(Remark.of(text, ALONE, "category"))
     return notes
 
 
@@ -195,25 +197,28 @@ def _and_more(count: int) -> str:
     return f", and so are those of {count:,} more" if count else ""
 
 
-def of_categories(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
+def of_categories(sheet: Sheet, names: Sequence[str]) -> dict[str, Remark]:
     """Return the remarks on categorical features, by column."""
-    notes = {}
+    notes = dict[str, Remark]()
     for name in names:
         if dates(sheet, name):
-            notes[name] = (
+            text = (
                 f"the column {name!r} looks like dates: each becomes a category, which a new site "
                 f"will not have; write drop={[name]!r}, or make a number of it, such as days since "
                 "a date"
             )
+            notes[name] = Remark.of(text, "date", "category", drop=[name])
         elif measure := measured_in(sheet, name):
-            notes[name] = (
+            text = (
                 f"the column {name!r} has {measure!r} behind the number in every cell: each value "
                 "becomes a category; write it into the column's name to have numbers"
             )
+            notes[name] = Remark.of(text, "unit of measurement in cells", "category")
         elif many := many_levels(sheet, name):
-            notes[name] = (
+            text = (
                 f"the column {name!r} has {many}: each value becomes a feature, whose name the "
                 f"model's files list; write drop={[name]!r} if they name people or places, or "
                 f"text={[name]!r} to have their words without names"
             )
+            notes[name] = Remark.of(text, "identifier or name", "category", drop=[name])
     return notes
