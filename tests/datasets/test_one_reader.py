@@ -19,7 +19,8 @@ from unseen.datasets.tables.cells import Cells, spelt_numbers
 from unseen.datasets.tables.delimited import load
 from unseen.datasets.tables.dialect import number
 from unseen.datasets.tables.frames import expression_of
-from unseen.datasets.tables.sheet import MISSING, read
+from unseen.datasets.tables.sheet import MISSING
+from unseen.datasets.tables.table_files import read
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unseen.choice.playing import RATES, Candidates, portfolio_for
 from unseen.choice.refusals import served
 from unseen.datasets.image_files import folder
-from unseen.datasets.tables import delimited
+from unseen.datasets.tables import delimited, table_files
 from unseen.errors import UnseenError, choice
 from unseen.spec.named import put_all
 from unseen.spec.study import StudySpec
@@ -164,8 +164,8 @@ def task_of(path: Path, site: str, label: str, options: Mapping[str, Any]) -> st
         label: The column of the label.
         options: Those of the table, some of which say how the file is read.
     """
-    reading = {name: options[name] for name in delimited.READING if name in options}
-    sheet = delimited.sheet_of(None, path, [site, label], reading)
+    reading = {name: options[name] for name in table_files.READING if name in options}
+    sheet = table_files.sheet_of(None, path, [site, label], reading)
     values, _ = sheet.column(label).levels
     most = 10 if any("." in value for value in values) else 15
     if len(values) <= most or not sheet.column(label).all_numbers:

@@ -229,7 +229,7 @@ def show(report: Report, everything: bool = False) -> None:
     from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
     from unseen.datasets.summary import TARGETS
-    from unseen.datasets.tables.checks import ranked
+    from unseen.datasets.tables.check_matrix import ranked
 
     where = console()
     if report.columns:

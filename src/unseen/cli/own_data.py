@@ -35,7 +35,7 @@ def check_own(
     """
     from unseen.datasets.image_files import folder
     from unseen.datasets.summary import inspect
-    from unseen.datasets.tables import delimited
+    from unseen.datasets.tables import delimited, table_files
     from unseen.expression import parse
     from unseen.spec.named import parse_override
 
@@ -47,7 +47,7 @@ def check_own(
     own = {key: value for key, value in options_given.items() if key in reading}
     own |= {"event": event} if event is not None else {}
     data_dir = Path(name) if images else None
-    with delimited.reading_once():
+    with table_files.reading_once():
         _, about = source_of(name, site, label, task, own)
         (call,) = parse(about["dataset"])
         report = inspect(call, data_dir)
@@ -80,7 +80,7 @@ def remedies(call: Call, report: Report) -> dict[str, Any]:
 def _settled(call: Call, more: dict[str, Any], report: Report) -> dict[str, Any]:
     """Return these options and those of the remarks that a study prints, if it runs with them."""
     from unseen.datasets.summary import inspect
-    from unseen.datasets.tables.checks import Remark
+    from unseen.datasets.tables.check_matrix import Remark
     from unseen.datasets.tables.sheet import names_of
 
     every = dict(more)

@@ -10,7 +10,8 @@ from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.sheet import Sheet, joined, read
+from unseen.datasets.tables.sheet import Sheet, joined
+from unseen.datasets.tables.table_files import read
 
 #: The package's own copy of the four files, as distributed; ATTRIBUTION.txt beside them.
 SHIPPED = Path(__file__).with_name("heart_disease")

@@ -13,7 +13,8 @@ from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.sheet import Sheet, read
+from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.table_files import read
 from unseen.errors import UnseenError, absent
 from unseen.ranges import Range, check_all
 

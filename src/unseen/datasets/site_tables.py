@@ -22,7 +22,8 @@ from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info, either
 from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.sheet import MISSING, Sheet, joined, read
+from unseen.datasets.tables.sheet import MISSING, Sheet, joined
+from unseen.datasets.tables.table_files import read
 from unseen.errors import UnseenError, choice
 
 NAMES = ("gusto", "school", "wisdm", "vowel", "pm25", "communities", "cars", "youtube")

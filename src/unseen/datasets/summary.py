@@ -21,7 +21,7 @@ from unseen.datasets.image_files.images import View
 from unseen.datasets.image_files.layout import Survey, distinct, official
 from unseen.datasets.image_files.layout import survey as layout_survey
 from unseen.datasets.standin import marker, noted
-from unseen.datasets.tables import delimited
+from unseen.datasets.tables import delimited, table_files
 from unseen.datasets.tables.columns import Column, columns
 from unseen.datasets.tables.identifiers import repeated
 from unseen.datasets.tables.remarks import of_categories
@@ -153,7 +153,7 @@ class Report:
 
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
     """Look at every file of a data set; raise UnseenError where it cannot be found at all."""
-    with noted() as places, delimited.reading_once():
+    with noted() as places, table_files.reading_once():
         report = _report(call, data_dir)
     return replace(report, stand_in=marker(places))
 
@@ -276,21 +276,21 @@ def _counted_all_the_same(sheet: Sheet, options: Mapping[str, Any], error: Unsee
 def sheet_of(data_dir: str | Path | None, options: Mapping[str, Any]) -> Sheet:
     """Return the sheet of a table by its options."""
     needs = [options[k] for k in ("domain", "label", "event", "unit") if options.get(k) is not None]
-    reading = {key: options[key] for key in delimited.READING if key in options}
-    return delimited.sheet_of(data_dir, options["path"], needs, reading)
+    reading = {key: options[key] for key in table_files.READING if key in options}
+    return table_files.sheet_of(data_dir, options["path"], needs, reading)
 
 
 def _lenient(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options under which a table is counted that a study refuses."""
-    others = {k: v for k, v in options.items() if k not in (*delimited.READING, "path")}
+    others = {k: v for k, v in options.items() if k not in (*table_files.READING, "path")}
     return {**others, "identifiers": "keep", "missing_label": "drop"}
 
 
 def _rows_of(sheet: Sheet, domain: str, data: DataSet) -> Sheet:
     """The rows of the sites that are read, and those that name none."""
     names, codes = sheet.column(domain).levels
-    kept = np.array([*(name in data.names for name in names), True])
-    return sheet if kept.all() else sheet.take(np.flatnonzero(kept[codes]))
+    stays = np.array([*(name in data.names for name in names), True])
+    return sheet if stays.all() else sheet.take(np.flatnonzero(stays[codes]))
 
 
 def _images(report: Report, survey: Survey, layout: Layout | None, strict: bool = False) -> Report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, cached_property
@@ -14,8 +14,8 @@ import pyarrow
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from unseen.datasets.tables.dialect import almost, number
-from unseen.datasets.tables.hashing import words
+from unseen.datasets.tables.dialect import SURE, almost, number
+from unseen.datasets.tables.spellings import words
 
 #: Numbers that pyarrow reads as Python does; others, and words, are looked at one by one.
 _USUAL = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -101,13 +101,13 @@ class Cells(Sequence[str | None]):
 
     def without(self, missing: Collection[str]) -> Cells:
         """Return the cells without those that mean no value: empty, one of these, or equal."""
-        gone = _array(pyarrow.compute.is_in(self.arrow, _set_of(frozenset({"", *missing}))))
+        empty = _array(pyarrow.compute.is_in(self.arrow, _set_of(frozenset({"", *missing}))))
         if numbers := numeric(missing):
             values = self.values if self.decimal == "." else spelt_numbers(self.arrow)[0]
-            gone = gone | np.isin(values, [*numbers])
-        if not gone.any():
+            empty = empty | np.isin(values, [*numbers])
+        if not empty.any():
             return self
-        return self._with(np.where(np.append(gone, True)[self.codes], -1, self.codes))
+        return self._with(np.where(np.append(empty, True)[self.codes], -1, self.codes))
 
     @cached_property
     def texts(self) -> list[str]:
@@ -161,8 +161,8 @@ class Cells(Sequence[str | None]):
 
     def any_matches(self, pattern: str) -> bool:
         """Return whether a regular expression (of RE2) matches any text."""
-        found = pyarrow.compute.match_substring_regex(self.arrow, pattern)
-        return bool(_array(found).any())
+        matches = pyarrow.compute.match_substring_regex(self.arrow, pattern)
+        return bool(_array(matches).any())
 
     @cached_property
     def not_numbers(self) -> list[str]:
@@ -174,10 +174,10 @@ class Cells(Sequence[str | None]):
     @cached_property
     def are_almost(self) -> NDArray[np.bool_]:
         """Whether each text is no number, and may be meant as one [U]."""
-        found = np.zeros(len(self.arrow), dtype=bool)
+        near = np.zeros(len(self.arrow), dtype=bool)
         for i in np.flatnonzero(~self.are_numbers).tolist():
-            found[i] = almost(self.texts[i]) or number(self.texts[i]) is not None
-        return found
+            near[i] = almost(self.texts[i]) or number(self.texts[i]) is not None
+        return near
 
     @cached_property
     def word_counts(self) -> NDArray[np.int64]:
@@ -251,6 +251,27 @@ def spelt_numbers(
         are_numbers[i] = value is not None
         values[i] = math.nan if value is None else value
     return values, are_numbers
+
+
+def decimal_of(columns: Iterable[Cells], separator: str) -> str:
+    """Return the decimal sign of a file, by the cells of its columns that are not missing.
+
+    Args:
+        columns: The cells of each column.
+        separator: What separates cells.
+
+    Returns:
+        A comma where it cannot be anything else: commas separate no cells, no column of numbers has
+        a decimal point, and some cell has a comma that sets no thousands apart.
+    """
+    if separator == ",":
+        return "."
+    sure = False
+    for cells in columns:
+        if cells.have_point and all(map(almost, cells.not_numbers)):
+            return "."
+        sure = sure or any(map(SURE.fullmatch, cells.not_numbers))
+    return "," if sure else "."
 
 
 def identity(text: str) -> tuple[bool, Decimal, str]:

@@ -16,7 +16,8 @@ from unseen.datasets.tables.dialect import OtherEncoding
 from unseen.datasets.tables.hashing import looks_like_text
 from unseen.datasets.tables.identifiers import MANY, WORDS, identifier, suspects, unit, words
 from unseen.datasets.tables.remarks import constant, dates, drowns, many_levels, measured_in
-from unseen.datasets.tables.sheet import Sheet, read
+from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.table_files import read
 
 #: Sites up to which each is named; beyond, the range over all is said.
 FEW = 5

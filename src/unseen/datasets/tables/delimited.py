@@ -3,10 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,13 +13,13 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.entry import Facts, Info, below
+from unseen.datasets.entry import Facts, Info
 from unseen.datasets.tables.cells import Cells
-from unseen.datasets.tables.checks import ALONE, SPELLING, tagged
+from unseen.datasets.tables.check_matrix import ALONE, SPELLING, tagged
 from unseen.datasets.tables.copies import copies
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.events import times_of
-from unseen.datasets.tables.frames import NAME, as_frame
+from unseen.datasets.tables.frames import NAME
 from unseen.datasets.tables.gaps import gaps
 from unseen.datasets.tables.giveaway import giveaways
 from unseen.datasets.tables.hashing import Hashed, check_texts
@@ -34,14 +31,13 @@ from unseen.datasets.tables.label_column import (
     numeric_classes,
 )
 from unseen.datasets.tables.remarks import levels_apart, of_categories, respelled, twins
-from unseen.datasets.tables.sheet import MISSING, Sheet, coded, names_of, read
+from unseen.datasets.tables.sheet import MISSING, Sheet, coded, names_of
 from unseen.datasets.tables.site_rows import leave_out, leave_small
+from unseen.datasets.tables.table_files import READING, sheet_of
 from unseen.errors import UnseenError, nearest
 from unseen.ranges import Range, check_all
 
 FACTS = Facts.of("table")
-#: Options of `load` that say how the file is read; the others say what its columns are.
-READING = ("missing", "separator", "decimal", "encoding")
 
 
 def load(
@@ -194,8 +190,8 @@ def load(
     notes += tagged(shared_units(domains, unit_names, str(unit)), "unit at several sites", "unit")
     if whole:
         others = [y, *(codes for _, codes in meta.values())]
-        found = copies(sheet, x, others, owners, names, units)
-        notes += tagged(found, "copies", "feature")
+        twice = copies(sheet, x, others, owners, names, units)
+        notes += tagged(twice, "copies", "feature")
     source = NAME if sheet.name == NAME else f"the table {sheet.name}"
     about = {"source": source, "licence": "the user's own"}
     return FACTS.data(
@@ -213,45 +209,6 @@ OPTIONS = tuple(
     for name in signature(load).parameters
     if name not in ("data_dir", "path", "domain", "label", "task", "groups")
 )
-
-
-#: The sheets that were read, inside `reading_once`.
-_READ: ContextVar[dict[str, Sheet] | None] = ContextVar("sheets", default=None)
-
-
-@contextmanager
-def reading_once() -> Iterator[None]:
-    """Read each file once as long as this lasts, however often it is loaded."""
-    token = _READ.set({} if _READ.get() is None else _READ.get())
-    try:
-        yield
-    finally:
-        _READ.reset(token)
-
-
-def sheet_of(
-    data_dir: str | Path | None,
-    path: str | Path,
-    needs: Sequence[str] = (),
-    reading: Mapping[str, Any] | None = None,
-) -> Sheet:
-    """Read a table's file, or the one that a data frame was written to.
-
-    Args:
-        data_dir: The data folder.
-        path: The file.
-        needs: Columns that it must have.
-        reading: Options of `READING`.
-    """
-    file = below(data_dir, path, "table")
-    options = {"missing": MISSING} | {k: v for k, v in (reading or {}).items() if v is not None}
-    kept, key = _READ.get(), repr((str(file), sorted(options.items())))
-    if kept is not None and key in kept:
-        return kept[key]
-    sheet = replace(as_frame(read(file, needs, **options), file), whole=True)
-    if kept is not None:
-        kept[key] = sheet
-    return sheet
 
 
 def assemble(sheet: Sheet, **options: Any) -> DataSet:

@@ -61,5 +61,5 @@ def times_of(sheet: Sheet, time: str, event: str) -> Tensor:
             f"neither of {', '.join(WORDS)}:",
             remedy="write 1 where the event was seen and 0 where the row was censored.",
         )
-    seen = np.array(flags, dtype=np.float64)[cells.codes]
-    return exact_numbers(np.stack([times, seen], axis=1))
+    events = np.array(flags, dtype=np.float64)[cells.codes]
+    return exact_numbers(np.stack([times, events], axis=1))

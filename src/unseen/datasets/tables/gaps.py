@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unseen.datasets.tables.cells import Cells
-from unseen.datasets.tables.checks import Remark
+from unseen.datasets.tables.check_matrix import Remark
 
 #: Words for a missing value, in lower case.
 WORDS = frozenset(
@@ -30,11 +30,11 @@ def gaps(name: str, role: str, cells: Cells) -> list[Remark]:
 
 
 def _words(name: str, role: str, cells: Cells) -> list[Remark]:
-    found = [text for text in cells.not_numbers if text.lower() in WORDS]
-    found += ["nan"] if "nan" in cells.texts and role != "feature" else []
+    words = [text for text in cells.not_numbers if text.lower() in WORDS]
+    words += ["nan"] if "nan" in cells.texts and role != "feature" else []
     return [
-        _remark(f"{_count(cells, found)} {found[0]!r} in the column {name!r}", role, found)
-        for _ in found[:1]
+        _remark(f"{_count(cells, words)} {words[0]!r} in the column {name!r}", role, words)
+        for _ in words[:1]
     ]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from unseen.datasets.tables.checks import Remark
+from unseen.datasets.tables.check_matrix import Remark
 from unseen.datasets.tables.encoding import Schema
 
 #: A column may do so by chance: this many ways to order the classes make that unlikely.

@@ -10,7 +10,6 @@ Source:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Numbers per cell up to which tables stay in memory: they are dense.
 MOST = 2**16
-#: A word, as `HashingVectorizer` reads them: two letters, digits or underscores, or more.
-WORD = re.compile(r"\b\w\w+\b")
 #: Words of a cell that looks like text.
 SENTENCE = 5
 
@@ -71,16 +68,6 @@ def vectorizer(features: int, pairs: bool) -> Any:
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(n_features=features, ngram_range=(1, 2 if pairs else 1))
-
-
-def words(cell: str) -> int:
-    """Return how many words a cell has.
-
-    Example:
-        >>> words("Check out my channel!!! a 1 :)")
-        4
-    """
-    return len(WORD.findall(cell))
 
 
 def looks_like_text(sheet: Sheet, name: str) -> bool:

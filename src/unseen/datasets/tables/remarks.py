@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.tables.cells import identity
-from unseen.datasets.tables.checks import ALONE, SPELLING, Remark, tagged
+from unseen.datasets.tables.check_matrix import ALONE, SPELLING, Remark, tagged
 from unseen.datasets.tables.encoding import Schema, unscaled
 from unseen.datasets.tables.sheet import Sheet
 

@@ -49,8 +49,8 @@ def _rest(
 ) -> tuple[Sheet, list[str]]:
     if not out:
         return sheet, []
-    kept = np.array([name not in out for name in names])
-    rows = np.flatnonzero(kept[codes])
+    stays = np.array([name not in out for name in names])
+    rows = np.flatnonzero(stays[codes])
     if not len(rows):
         raise UnseenError(
             f"no site of {sheet.name} is left: all {len(names)} are {why}.",

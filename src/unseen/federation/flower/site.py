@@ -18,8 +18,9 @@ from unseen.datasets import load as load_named
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.standin import marker
 from unseen.datasets.tables.cells import Cells
-from unseen.datasets.tables.delimited import READING, assemble
-from unseen.datasets.tables.sheet import Sheet, names_of, read
+from unseen.datasets.tables.delimited import assemble
+from unseen.datasets.tables.sheet import Sheet, names_of
+from unseen.datasets.tables.table_files import READING, read
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.federation.flower.terms import Refused

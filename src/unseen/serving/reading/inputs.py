@@ -140,8 +140,8 @@ class TableInputs:
         for j, column in enumerate(self.schema.columns):
             cells = self._cells(rows, column)
             if column in self.codes:
-                values, known = self._codes(column, cells)
-                for row in np.flatnonzero(cells.rows_of(~known)).tolist():
+                values, usual = self._codes(column, cells)
+                for row in np.flatnonzero(cells.rows_of(~usual)).tolist():
                     raw.unseen[row].append(f"{column} = {cells[row]!r}")
             else:
                 values, kind = self._numbers(column, cells)
@@ -164,8 +164,8 @@ class TableInputs:
         """Return the code of each text of a categorical column, and which a training site had."""
         names, own, levels = self.schema.categories[column], self.codes[column], self.levels[column]
         codes = [own.get(identity(text), len(names)) for text in cells.plain]
-        known = [code < len(names) and names[code] in levels for code in codes]
-        return np.array(codes, dtype=np.float64), np.array(known, dtype=bool)
+        usual = [code < len(names) and names[code] in levels for code in codes]
+        return np.array(codes, dtype=np.float64), np.array(usual, dtype=bool)
 
     def _numbers(self, column: str, cells: Cells) -> tuple[NDArray[np.float64], str]:
         """Return the number of each text, NaN where it spells none, and what it then is."""

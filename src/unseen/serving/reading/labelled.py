@@ -233,9 +233,8 @@ class LabelledData:
             return torch.tensor(values).long()
         if self.trained.scale is None:
             return exact_numbers(values)
-        return torch.tensor(
-            values, dtype=torch.float64 if self.trained.scale.far else torch.float32
-        )
+        kind = torch.float64 if self.trained.scale.far else torch.float32
+        return torch.tensor(values, dtype=kind)
 
     def _units(self, items: Sequence[Item]) -> tuple[str, ...]:
         """Return whose rows these are, where training had a column of units that is here, too."""

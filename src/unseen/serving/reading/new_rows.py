@@ -17,7 +17,7 @@ from torch import Tensor
 from unseen.datasets.image_files.images import SUFFIXES, Tree, is_archive, pixels
 from unseen.datasets.tables.dialect import BROKEN, Dialect, open_text
 from unseen.datasets.tables.parquet_rows import columns_and_rows, is_parquet, plain_cell
-from unseen.datasets.tables.sheet import cells_by_line
+from unseen.datasets.tables.table_files import cells_by_line
 from unseen.errors import UnseenError
 from unseen.serving.reading.inputs import Arrays, ImageInputs, Inputs, TableInputs
 from unseen.serving.reading.row_columns import PLAIN, fitted, has_surrogate, header_fault

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unseen.datasets.tables.dialect import BROKEN, Dialect, dialect_like, open_text
 from unseen.datasets.tables.parquet_rows import columns_and_rows, is_parquet
-from unseen.datasets.tables.sheet import cells_by_line
+from unseen.datasets.tables.table_files import cells_by_line
 from unseen.errors import UnseenError, nearest
 from unseen.serving.reading.inputs import Inputs, TableInputs
 

@@ -166,7 +166,7 @@ class Remark(str):
 
     @classmethod
     def of(cls, text: str, check: str, role: str, **options: Sequence[str]) -> Self:
-        if shown(check, role) not in (NOTE, COLUMN, REFUSED):
+        if way_of(check, role) not in (NOTE, COLUMN, REFUSED):
             raise KeyError(f"{check} is not said of {role}")
         remark = cls(text)
         remark.check, remark.role, remark.options = check, role, MappingProxyType(dict(options))
@@ -185,11 +185,11 @@ def _restored(text: str, check: str, role: str, options: Mapping[str, Sequence[s
     return Remark.of(text, check, role, **options)
 
 
-def shown(check: str, role: str) -> str:
+def way_of(check: str, role: str) -> str:
     """Return how a check shows for a role, or why it does not apply.
 
     Example:
-        >>> shown("date", "category"), shown("date", "site")
+        >>> way_of("date", "category"), way_of("date", "site")
         ('note', 'names are words')
     """
     cells = MATRIX[check]
