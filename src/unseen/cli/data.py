@@ -234,7 +234,8 @@ def show(report: Report, everything: bool = False) -> None:
     where = console()
     if report.columns:
         columns_of(where, report.columns, everything)
-    print_fitted(where, *_domains(report))
+    if report.domains:
+        print_fitted(where, *_domains(report))
     if any(domain.targets for domain in report.domains):
         targets = [[d.name, *(f"{value:.6g}" for value in d.targets)] for d in report.domains]
         print_fitted(where, ["domain", *(f"target: {what}" for what in TARGETS)], targets)

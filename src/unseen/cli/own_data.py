@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The share of the larger of two classes from which accuracy says little.
 RARE = 0.7
 #: What a study says of single cells that are no numbers, or too large.
-OF_CELLS = "words in others|nearly a number|squares of|in the numeric column"
+OF_CELLS = "words in others|nearly a number|squares of|in the numeric column|is not a number"
 #: Different words in a column of numbers, and their share of its cells, up to which they are gaps.
 FEW_WORDS, SHARE_OF_WORDS = 3, 0.2
 
@@ -107,7 +107,8 @@ def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
         small = [domain.name for domain in report.domains if domain.count < 2]
         return {"without": [*names_of(options.get("without", ())), *small]} if small else {}
     if re.search(
-        "words in others|nearly a number|squares of|in the numeric column", report.refused
+        "words in others|nearly a number|squares of|in the numeric column|is not a number",
+        report.refused,
     ):
         return _of_words(options, report.refused)
     names = [column.name for column in report.columns if column.kind == "identifier"]
@@ -125,15 +126,16 @@ def _of_words(options: Mapping[str, Any], refused: str) -> dict[str, Any]:
     from unseen.datasets.tables.sheet import names_of
 
     sheet = sheet_of(None, options)
-    name = next((name for name in sheet.columns if f"column {name!r}" in refused), None)
-    if name is None or name in (options["domain"], options["label"]):
+    name = next((name for name in sheet.columns if repr(name) in refused), None)
+    if name is None or name == options["domain"]:
         return {}
     cells = sheet.columns[name]
     words = cells.not_numbers
     rows = int(cells.counts[~cells.are_numbers].sum())
     if 0 < len(words) <= FEW_WORDS and rows < SHARE_OF_WORDS * cells.present:
         return {"missing": [*names_of(options.get("missing") or ()), *words]}
-    return {"drop": [*names_of(options.get("drop") or ()), name]}
+    label = name == options["label"]
+    return {} if label else {"drop": [*names_of(options.get("drop") or ()), name]}
 
 
 def _rare(report: Report) -> str:

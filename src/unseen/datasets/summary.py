@@ -25,7 +25,7 @@ from unseen.datasets.tables import delimited, table_files
 from unseen.datasets.tables.columns import Column, columns
 from unseen.datasets.tables.identifiers import repeated
 from unseen.datasets.tables.remarks import of_categories
-from unseen.datasets.tables.sheet import Sheet, names_of
+from unseen.datasets.tables.sheet import Sheet, UnfitCells, names_of
 from unseen.datasets.tables.site_rows import too_few, too_small
 from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
@@ -235,19 +235,23 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     """A user's table: its columns, and what a study would refuse as well as what can be counted."""
     keep = options.get("identifiers") == "keep"
     sheet = sheet_of(data_dir, options)
+    roles: dict[str, str] = {}
+    for key, role in ROLES.items():
+        roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
+    categorical = names_of(options.get("categorical") or ())
     try:
         data = load("table", data_dir, **options)
         refused = too_small(data) or too_few(data)
     except UnseenError as error:
         refused = str(error)
-        data = _counted_all_the_same(sheet, options, error)
+        try:
+            data = _counted_all_the_same(sheet, options, error)
+        except UnfitCells:
+            summary = columns(sheet, roles, options["domain"], categorical, not keep)
+            return replace(report, refused=refused, columns=summary)
         if "missing_label='drop'" in refused:  # which says what the first note says
             data = replace(data, notes=data.notes[1:])
-    roles: dict[str, str] = {}
-    for key, role in ROLES.items():
-        roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
     sheet = _rows_of(sheet, options["domain"], data)
-    categorical = names_of(options.get("categorical") or ())
     unsettled = [name for name in sheet.columns if name not in {*roles, *categorical}]
     report = replace(report, info=replace(report.info, source=data.source), refused=refused)
     domains = tuple(_counted(data, domain, report.info) for domain in data.domains)

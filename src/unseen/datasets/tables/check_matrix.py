@@ -1,7 +1,7 @@
 """What is looked for in a user's data, in which role of a column, in order of importance.
 
-`MATRIX` is what the code does: every remark names its check, and docs/your-data/checks.md is made
-of it. A cell is how a check shows for a role, or why it does not apply.
+`MATRIX` is what the code does: every remark names its check, and docs/your-data.md has it as a
+table. A cell is how a check shows for a role, or why it does not apply.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ ROLES = (
 SPELLING, ALONE = "spelling of names", "level of one site alone"
 #: How a check shows.
 REFUSED, NOTE, COLUMN, MERGED = "refused", "note", "column's remark", "read as one"
-_NO_NUMBER = "names are words"
-_NO_WORD = "numbers have one spelling"
-_NO_TABLE = "files have no cells"
-#: What is wrong -> role -> how it shows; a role that is not there has the reason of "else".
+SIGNS = {REFUSED: "R", NOTE: "N", COLUMN: "C", MERGED: "="}
+_NO_NUMBER = "holds names and no numbers"
+_NO_WORD = "holds numbers, which have no case"
+_NO_CELLS = "is made of files, which have no cells"
+_ONE_FEATURE = "is no single feature"
+_ROWS = "is looked at as a whole row"
+#: What is wrong -> role -> how it shows, or why nothing is looked for; "else": the other roles.
 MATRIX: Mapping[str, Mapping[str, str]] = {
-    "gives the label away": {
-        "feature": NOTE,
-        "category": NOTE,
-        "else": "it is no feature alone, or the label itself",
-    },
+    "gives the label away": {"feature": NOTE, "category": NOTE, "else": _ONE_FEATURE},
     "identifier or name": {
         "feature": REFUSED,
         "category": REFUSED,
-        "text": NOTE,
-        "else": "names are what the role is for",
+        "text": "enters by hashed words",
+        "else": "may name people or places",
     },
     SPELLING: {
         "site": NOTE,
@@ -43,18 +42,18 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         "group": NOTE,
         "image": NOTE,
         "mask": NOTE,
-        "text": "words count in lower case",
+        "text": "counts words in lower case",
         "else": _NO_WORD,
     },
     ALONE: {
         "class": NOTE,
         "category": NOTE,
-        "unit": NOTE,
         "image": NOTE,
-        "mask": NOTE,
-        "site": "a site is at one site",
-        "group": "a group may be at one site",
-        "text": "words are hashed",
+        "mask": "has the same classes at every site",
+        "text": "enters by hashed words",
+        "site": "is at one site",
+        "unit": "may be at one site",
+        "group": "may be at one site",
         "else": _NO_WORD,
     },
     "word or code for missing": {
@@ -66,15 +65,15 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         "category": NOTE,
         "unit": NOTE,
         "group": NOTE,
-        "text": "it has no word, or one among many",
-        "else": _NO_TABLE,
+        "text": "may hold any word",
+        "else": _NO_CELLS,
     },
     "nearly a number": {
         "number": REFUSED,
         "time": REFUSED,
         "feature": REFUSED,
         "class": REFUSED,
-        "category": "it was named as a category",
+        "category": "is one because its options say so",
         "else": _NO_NUMBER,
     },
     "words among numbers": {
@@ -92,15 +91,21 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         "number": MERGED,
         "time": MERGED,
         "feature": MERGED,
-        "text": "words are hashed",
-        "else": _NO_TABLE,
+        "text": "enters by hashed words",
+        "else": _NO_CELLS,
     },
-    "date": {"category": NOTE, "feature": "a number of days is a number", "else": _NO_NUMBER},
-    "unit of measurement in cells": {
+    "date": {
         "category": NOTE,
-        "feature": "it is then a category",
         "number": REFUSED,
         "time": REFUSED,
+        "feature": "holds numbers; a date makes a category",
+        "else": _NO_NUMBER,
+    },
+    "unit of measurement in cells": {
+        "category": NOTE,
+        "number": REFUSED,
+        "time": REFUSED,
+        "feature": "holds numbers; a measure makes a category",
         "else": _NO_NUMBER,
     },
     "too large to be squared": {
@@ -111,8 +116,8 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
     },
     "spread drowns in size": {
         "feature": COLUMN,
-        "number": "labels stay float64",
-        "time": "labels stay float64",
+        "number": "stays float64",
+        "time": "stays float64",
         "else": _NO_NUMBER,
     },
     "constant": {
@@ -120,9 +125,7 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         "category": COLUMN,
         "class": REFUSED,
         "site": REFUSED,
-        "number": "a constant is learnt",
-        "time": "events may share a day",
-        "else": "it changes no feature",
+        "else": "is no feature and no class",
     },
     "empty": {
         "feature": COLUMN,
@@ -133,21 +136,21 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         "time": REFUSED,
         "site": REFUSED,
         "unit": REFUSED,
-        "group": "missing is a level",
+        "group": "has missing as a level",
         "image": NOTE,
         "mask": NOTE,
     },
-    "class as a number": {"class": NOTE, "else": "it is no class"},
+    "class as a number": {"class": NOTE, "else": "is no class"},
     "copies": {
         "feature": NOTE,
-        "else": "rows are compared as wholes",
-        "image": "",
-        "mask": "",
+        "image": "may be equal: files are not compared",
+        "mask": "may be equal: files are not compared",
+        "else": _ROWS,
     },
-    "unit at several sites": {"unit": NOTE, "else": "only units stay together"},
-    "too small": {"site": REFUSED, "else": "rows are counted by site"},
-    "left out": {"site": NOTE, "class": NOTE, "number": NOTE, "time": NOTE, "else": "rows stay"},
-    "passed over": {"image": NOTE, "mask": NOTE, "else": "every row is read"},
+    "unit at several sites": {"unit": NOTE, "else": "is no unit"},
+    "too small": {"site": REFUSED, "else": "is counted by site"},
+    "left out": {"site": NOTE, "class": NOTE, "number": NOTE, "time": NOTE, "else": "stays"},
+    "passed over": {"image": NOTE, "mask": NOTE, "else": "has every row read"},
 }
 
 
@@ -204,3 +207,16 @@ def ranked(notes: Sequence[str]) -> list[str]:
         return order.index(note.check) if isinstance(note, Remark) else len(order)
 
     return sorted(notes, key=rank)
+
+
+def as_markdown() -> str:
+    """Return the matrix as docs/your-data.md has it: checks as rows, roles as columns."""
+    marks = dict[str, int]()
+    lines = [f"| | {' | '.join(ROLES)} |", f"|:--|{':-:|' * len(ROLES)}"]
+    for check in MATRIX:
+        ways = [way_of(check, role) for role in ROLES]
+        signs = [SIGNS.get(way) or str(marks.setdefault(way, len(marks) + 1)) for way in ways]
+        lines.append(f"| {check} | {' | '.join(signs)} |")
+    legend = ", ".join(f"{sign} {way}" for way, sign in SIGNS.items())
+    reasons = "; ".join(f"{number} {way}" for way, number in marks.items())
+    return "\n".join([*lines, "", f"{legend}. Not looked for, since the role {reasons}."])

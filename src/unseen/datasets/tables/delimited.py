@@ -31,7 +31,7 @@ from unseen.datasets.tables.label_column import (
     numeric_classes,
 )
 from unseen.datasets.tables.remarks import levels_apart, of_categories, respelled, twins
-from unseen.datasets.tables.sheet import MISSING, Sheet, coded, names_of
+from unseen.datasets.tables.sheet import MISSING, Sheet, UnfitCells, coded, names_of
 from unseen.datasets.tables.site_rows import leave_out, leave_small
 from unseen.datasets.tables.table_files import READING, sheet_of
 from unseen.errors import UnseenError, nearest
@@ -310,7 +310,7 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
         "categorical, name it in the option 'categorical'."
     )
     if with_words != with_values:
-        raise UnseenError(
+        raise UnfitCells(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
             f"others, such as {word!r} in {sheet.at_row(cells.first_row(~cells.are_numbers))}.",
             remedy=remedy.format(""),

@@ -4,8 +4,7 @@ import numpy as np
 from torch import Tensor
 
 from unseen.core.labels import exact_numbers
-from unseen.datasets.tables.sheet import Sheet, WrongNumber
-from unseen.errors import UnseenError
+from unseen.datasets.tables.sheet import Sheet, UnfitCells, WrongNumber
 
 #: What a cell says of the event.
 WORDS = {
@@ -40,14 +39,14 @@ def times_of(sheet: Sheet, time: str, event: str) -> Tensor:
     try:
         times = sheet.numbers(time)
     except WrongNumber as error:
-        raise UnseenError(
+        raise UnfitCells(
             f"the time {error.cell!r} in {sheet.at(error.line)} of {sheet.name}, {time!r}, is not "
             "a number:",
             remedy="write the days, or another unit, from the start to the event.",
         ) from None
     if (times < 0).any():
         row = int((times < 0).argmax())
-        raise UnseenError(
+        raise UnfitCells(
             f"the time {times[row]:g} in {sheet.at_row(row)} of {sheet.name}, {time!r}, is "
             "below 0:",
             remedy="times count from the start; correct it, or leave the row out.",
@@ -56,7 +55,7 @@ def times_of(sheet: Sheet, time: str, event: str) -> Tensor:
     flags = [flag_of(cell) for cell in cells.plain]
     if None in flags:
         row = cells.first_row(np.array([flag is None for flag in flags]))
-        raise UnseenError(
+        raise UnfitCells(
             f"the event {cells[row]!r} in {sheet.at_row(row)} of {sheet.name}, {event!r}, is "
             f"neither of {', '.join(WORDS)}:",
             remedy="write 1 where the event was seen and 0 where the row was censored.",

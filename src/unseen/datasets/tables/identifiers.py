@@ -11,7 +11,7 @@ from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.dialect import number, ungrouped
 from unseen.datasets.tables.hashing import looks_like_text
 from unseen.datasets.tables.remarks import dates, measured_in
-from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.sheet import Sheet, UnfitCells
 from unseen.errors import UnseenError
 
 #: More different values than this are many: below, a column may be anything.
@@ -142,7 +142,7 @@ def check_almost(sheet: Sheet, name: str) -> None:
         return
     row = cells.first_row(cells.are_almost)
     cell = cells[row]
-    raise UnseenError(
+    raise UnfitCells(
         f"{sheet.at_row(row)} of {sheet.name} has {cell!r} in the column {name!r}, nearly a "
         "number:",
         remedy=f"{spelling_remedy(sheet, str(cell))}. If not a number, add it to 'categorical'.",

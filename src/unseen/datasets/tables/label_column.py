@@ -11,7 +11,7 @@ from unseen.core.labels import exact_numbers
 from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.dialect import almost, number
 from unseen.datasets.tables.identifiers import MANY, spelling_remedy
-from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded, codes_of
+from unseen.datasets.tables.sheet import Sheet, UnfitCells, WrongNumber, coded, codes_of
 from unseen.errors import UnseenError, nearest
 
 #: Classes up to which numbers that are not whole may be names.
@@ -58,7 +58,7 @@ def labels(
         cell = error.cell
         nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)
         remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
-        raise UnseenError(
+        raise UnfitCells(
             f"the label {cell!r} in {sheet.at(error.line)} of {sheet.name}, {label!r}, is not a "
             "number:",
             remedy=f"{remedy}. If the labels are classes, write task='classification'.",
@@ -70,7 +70,7 @@ def _check_numbers(sheet: Sheet, label: str, names: Sequence[str]) -> None:
     nearly = [name for name in names if number(name) is None]
     if len(names) <= MOST or not nearly or not all(map(almost, nearly)):
         return
-    raise UnseenError(
+    raise UnfitCells(
         f"the label {label!r} of {sheet.name} has {len(names):,} classes, and all are nearly "
         f"numbers, such as {nearly[0]!r}:",
         remedy=f"{spelling_remedy(sheet, nearly[0])}. To predict it as a number: "

@@ -12,6 +12,7 @@ from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.check_matrix import ALONE, SPELLING, Remark, tagged
 from unseen.datasets.tables.encoding import Schema, unscaled
 from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.spellings import LARGEST
 
 #: A categorical column of more values than this, half of which or more have fewer rows than that.
 LEVELS, ROWS = 50, 5
@@ -80,7 +81,7 @@ def constant(sheet: Sheet, name: str) -> bool:
 def drowns(sheet: Sheet, name: str) -> bool:
     """Return whether a column's numbers differ, but too little beside their size to be scaled."""
     cells = sheet.column(name)
-    if not np.isfinite(cells.values).all() or np.ptp(cells.values) == 0:
+    if not (np.abs(cells.values) <= LARGEST).all() or np.ptp(cells.values) == 0:
         return False
     schema = Schema((name,))
     numbers = torch.from_numpy(cells.numbers[~cells.missing])

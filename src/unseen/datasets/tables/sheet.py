@@ -67,7 +67,7 @@ class Sheet:
         """Return the cells of a column in which none may be missing; role: what it is used for."""
         cells = self.column(name)
         if gaps := len(cells) - cells.present:
-            raise UnseenError(
+            raise UnfitCells(
                 f"{gaps:,} of {len(cells):,} rows of {self.name} have no value in {name!r}, the "
                 f"column of the {role}, the first in {self.at_row(int(cells.missing.argmax()))}.",
                 remedy="Remove the rows or fill in the values.",
@@ -84,14 +84,18 @@ class Sheet:
         line, cell = self.lines[row], str(cells[row])
         if unfit[cells.codes[row]]:
             raise WrongNumber(self, name, line, cell)
-        raise UnseenError(
+        raise UnfitCells(
             f"{self.at(line)} of {self.name} has {cell!r} in the column {name!r}: squares "
             f"of numbers above {LARGEST:g} have no place in a float64.",
             remedy="Write the column in a larger unit, or correct the cell.",
         )
 
 
-class WrongNumber(UnseenError):
+class UnfitCells(UnseenError):
+    """What cells hold, and not the options, is why a study does not take a table."""
+
+
+class WrongNumber(UnfitCells):
     """A cell of a numeric column that is not a finite number.
 
     Attributes:
