@@ -244,11 +244,11 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
         refused = too_small(data) or too_few(data)
     except UnseenError as error:
         refused = str(error)
-        try:
-            data = _counted_all_the_same(sheet, options, error)
-        except UnfitCells:
+        countable = _counted_all_the_same(sheet, options, error)
+        if countable is None:
             summary = columns(sheet, roles, options["domain"], categorical, not keep)
             return replace(report, refused=refused, columns=summary)
+        data = countable
         if "missing_label='drop'" in refused:  # which says what the first note says
             data = replace(data, notes=data.notes[1:])
     sheet = _rows_of(sheet, options["domain"], data)
@@ -267,13 +267,18 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     )
 
 
-def _counted_all_the_same(sheet: Sheet, options: Mapping[str, Any], error: UnseenError) -> DataSet:
-    """Return a table that a study refuses, with all remarks if that is possible."""
-    for whole in (True, False):
+def _counted_all_the_same(
+    sheet: Sheet, options: Mapping[str, Any], error: UnseenError
+) -> DataSet | None:
+    """Return a table that a study refuses, or None where its cells make no data set."""
+    last: Exception = error
+    for whole in (True, False):  # with all remarks if that is possible
         try:
             return delimited.assemble(replace(sheet, whole=whole), **_lenient(options))
-        except WRONG:
-            continue
+        except WRONG as fault:
+            last = fault
+    if isinstance(last, UnfitCells):
+        return None
     raise error from None
 
 
