@@ -122,8 +122,7 @@ print(json.dumps([harness.measure(name, True) for name in sys.argv[2:]]))
 """
 EXTRAS = {
     "encryption": "he", "noise": "dp", "flower": "flower", "flower_engine": "flower",
-    "members": "fast",
-}  # fmt: skip
+    "members": "fast", "table_reading": "pandas"}  # fmt: skip
 
 
 def test_a_benchmark_without_its_extra_says_so(harness: Any) -> None:
