@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import stat
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -341,9 +340,9 @@ SOUGHT = {
     "ham10000": "HAM10000_metadata",
     "eicu": "patient.csv.gz",
     "lung": "lung.csv",
-    "sites/gusto": "gusto.rda",
+    "sites/gusto": "gusto.csv",
     "sites/school": "school.mat",
-    "sites/wisdm": "WISDM_ar_v1.1_transformed.arff",
+    "sites/wisdm": "WISDM_ar_v1.1_transformed.csv",
     "sites/vowel": "vowel-context.data",
     "sites/pm25": "BeijingPM20100101_20151231.csv",
     "sites/communities": "communities.data",
@@ -401,16 +400,6 @@ def test_pictures_in_one_heap_are_sorted_by_their_annotations(tmp_path: Path, ru
     root = tmp_path / "data" / "terra_incognita"
     found = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.jpg"))
     assert found == ["L100/empty/b.jpg", "L38/cat/a.jpg", "L46/cat/c.jpg", "L46/empty/c.jpg"]
-
-
-def test_parquet_without_its_library_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UnseenError, match=r"unseen\[parquet\]"):
-        bring(DATASETS["pacs"].layout, [tmp_path / "a.parquet"], tmp_path / "data")
 
 
 def test_a_parquet_export_becomes_the_layout_that_is_read(tmp_path: Path) -> None:
