@@ -40,6 +40,7 @@ EXTRAS = {
     "fast": ("numba",),
     "flower": ("flwr", "ray"),
     "he": ("tenseal", "cryptography"),
+    "pandas": ("pandas",),
 }
 #: A goal's value may be a float, or a ratio [median, lower quartile, upper quartile].
 Value = float | Sequence[float] | None

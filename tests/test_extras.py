@@ -14,10 +14,8 @@ import torch
 
 from unseen.cli.model_server import serve
 from unseen.combine import JacobianDescent
-from unseen.datasets import DATASETS, load
+from unseen.datasets import load
 from unseen.datasets.image_files.dicom import image_of
-from unseen.datasets.image_files.imports import bring
-from unseen.datasets.site_tables import rda
 from unseen.datasets.tables.frames import expression_of
 from unseen.engine.processes import in_ray
 from unseen.errors import UnseenError, optional
@@ -34,7 +32,6 @@ from unseen.report.models import embedding
 from unseen.serving.export import OnnxModel, export
 from unseen.serving.http.endpoint import Service
 from unseen.serving.http.http_app import app
-from unseen.serving.predict import form_of
 from unseen.spec.study import StudySpec
 from unseen.study.runner import way
 from unseen.study.sampler import needed
@@ -52,12 +49,6 @@ class Case(NamedTuple):
     instead: str = ""
 
 
-def given_parquet(folder: Path) -> None:
-    """Import a Parquet export of a benchmark."""
-    (folder / "a.parquet").write_bytes(b"PAR1")
-    bring(DATASETS["pacs"].layout, [folder / "a.parquet"], folder)
-
-
 CASES = (
     Case("flwr", "flower", lambda _: needs_flower(), "unseen study"),
     Case("flwr", "flower", lambda _: strategy(JacobianDescent("nash-mtl"))),
@@ -70,11 +61,8 @@ CASES = (
     Case("Crypto", "he", lambda _: split(bytes(16), 2, ["a", "b"])),
     Case("prometheus_client", "monitor", lambda _: client(), "leave it out"),
     Case("opacus", "dp", lambda _: opacus("accountants")),
-    Case("pyarrow", "parquet", given_parquet, "tar or zip"),
-    Case("pyarrow", "parquet", lambda folder: form_of("parquet", folder / "o.parquet"), ".csv"),
     Case("lifelines", "survival", lambda _: load("lung"), "lung.csv"),
     Case("pydicom", "dicom", lambda _: image_of(bytes(128) + b"DICM", "a.dcm"), "PNG"),
-    Case("rdata", "r", lambda folder: rda(folder / "gusto.rda", []), "csv.gz"),
     Case("optuna", "tune", lambda _: needed()),
     Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),
     Case("fastapi", "serve", lambda _: app(cast("Service", None)), "unseen predict"),
@@ -131,7 +119,7 @@ def test_every_extra_that_something_cannot_do_without_is_above() -> None:
 def test_what_is_named_instead_needs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for case in CASES:
         monkeypatch.setitem(sys.modules, case.package, None)
-    assert JacobianDescent("nash-mtl").init(2, 2) and form_of("csv", Path("o.csv")) == "csv"
+    assert JacobianDescent("nash-mtl").init(2, 2)
     assert callable(way(StudySpec(), "in-process", "processes"))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import stat
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -306,9 +305,9 @@ SOUGHT = {
     "ham10000": "HAM10000_metadata",
     "eicu": "patient.csv.gz",
     "lung": "lung.csv",
-    "sites/gusto": "gusto.rda",
+    "sites/gusto": "gusto.csv",
     "sites/school": "school.mat",
-    "sites/wisdm": "WISDM_ar_v1.1_transformed.arff",
+    "sites/wisdm": "WISDM_ar_v1.1_transformed.csv",
     "sites/vowel": "vowel-context.data",
     "sites/pm25": "BeijingPM20100101_20151231.csv",
     "sites/communities": "communities.data",
@@ -322,16 +321,6 @@ def test_every_data_set_of_files_knows_where_to_look() -> None:
     assert {name for name, info in DATASETS.items() if info.locate is not None} == set(SOUGHT)
     bare = {name for name, info in DATASETS.items() if info.layout is info.locate is None}
     assert bare == {"rotated-digits", "folder", "table", "masks", "ellipses"}
-
-
-def test_parquet_without_its_library_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UnseenError, match=r"unseen\[parquet\]"):
-        bring(DATASETS["pacs"].layout, [tmp_path / "a.parquet"], tmp_path / "data")
 
 
 def test_a_parquet_export_becomes_the_layout_that_is_read(tmp_path: Path) -> None:

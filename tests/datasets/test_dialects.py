@@ -13,7 +13,7 @@ from unseen.cli.data import first_look
 from unseen.datasets import load
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.tables.dialect import Dialect, dialect_like
-from unseen.datasets.tables.sheet import cells_by_line
+from unseen.datasets.tables.table_files import cells_by_line
 from unseen.errors import UnseenError
 
 ROWS = [("site", "größe", "wert", "died"), ("a", 1.75, 3, 0), ("a", 0.125, 4, 1)]

@@ -145,7 +145,7 @@ def test_what_is_no_study_is_answered_with_the_command_for_it(wide: Path, unseen
     assert "folder(path='./photos')" in unseen("data", "check", "./photos").err
     assert "there is no file or folder none.csv" in unseen("data", "check", "none.csv").err
     (wide / "a.xlsx").write_bytes(b"PK")
-    assert "is not a csv file" in unseen("data", "check", "a.xlsx").err
+    assert "is not a csv or Parquet file" in unseen("data", "check", "a.xlsx").err
 
 
 def photos(root: Path, n: int = 3) -> Path:

@@ -10,7 +10,7 @@ from unseen.datasets import load
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.summary import Report, inspect
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.sheet import read
+from unseen.datasets.tables.table_files import read
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

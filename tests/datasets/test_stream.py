@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.datasets.tables.sheet import stream
+from unseen.datasets.tables.table_files import stream
 from unseen.errors import UnseenError
 
 

@@ -18,7 +18,7 @@ from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.datasets import DATASETS, camelyon, fmow, poverty, summary
 from unseen.datasets.dataset import NO_GROUP, DataSet, check
-from unseen.datasets.tables import sheet
+from unseen.datasets.tables import table_files
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.metrics.evaluation import Evaluate
@@ -98,7 +98,7 @@ def test_camelyon_patches_hospitals_and_splits(folder: Path) -> None:
     data = load("camelyon17", folder)
     assert data.names == camelyon.HOSPITALS and set(sizes(data).values()) == {12}
     assert [held(data, name) for name in data.names] == [2, 0, 0, 2, 2]
-    table = list(sheet.stream(folder / TABLES["camelyon17"], camelyon.FACTS.names["columns"]))
+    table = list(table_files.stream(folder / TABLES["camelyon17"], camelyon.FACTS.names["columns"]))
     own = [row for row in table if row[6] == "3"]
     domain = data["3"]
     assert domain.y.tolist() == [int(row[4]) for row in own]
@@ -181,7 +181,7 @@ def test_poverty_clients_are_country_by_area(folder: Path) -> None:
 def test_poverty_numbers_are_the_files_own(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = list(sheet.stream(folder / TABLES["povertymap"], poverty.FACTS.names["columns"]))
+    table = list(table_files.stream(folder / TABLES["povertymap"], poverty.FACTS.names["columns"]))
     own = [i for i, row in enumerate(table) if row[0] in FOLDS["A"][2].split()]
     x = np.load(folder / f"poverty_v1.1/images/landsat_poverty_img_{own[7]}.npz")["x"]
     test = load("povertymap", folder)["ood-test"]
@@ -216,7 +216,7 @@ class _Nothing(poverty.Bands):
 def test_fmow_years_regions_and_splits(folder: Path) -> None:
     data = load("fmow", folder, size=8)
     assert data.names == (*map(str, range(2002, 2013)), "ood-validation", "ood-test")
-    table = list(sheet.stream(folder / TABLES["fmow"], fmow.FACTS.names["columns"]))
+    table = list(table_files.stream(folder / TABLES["fmow"], fmow.FACTS.names["columns"]))
     counts = Counter((row[3][:4], row[0]) for row in table)
     assert sizes(data)["2005"] == counts["2005", "train"] + counts["2005", "val"]
     assert held(data, "2005") == counts["2005", "val"]
@@ -249,7 +249,7 @@ def test_fmow_is_measured_as_wilds_measures_it(folder: Path) -> None:
     """Its evaluation, transcribed: all images in the average, "Other" in no worst region."""
     data = load("fmow", folder, size=1)
     test = data["ood-test"]
-    table = list(sheet.stream(folder / TABLES["fmow"], fmow.FACTS.names["columns"]))
+    table = list(table_files.stream(folder / TABLES["fmow"], fmow.FACTS.names["columns"]))
     countries = [row[2] for row in table if row[0] == "test" and row[3][:4] in ("2016", "2017")]
     right = [(i % 4 > 0) if country != "XXX" else False for i, country in enumerate(countries)]
     found = []

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -223,15 +222,6 @@ def test_parquet_holds_what_csv_holds(
     path.write_text(f"line,{HEAD}\n1,61,0.5,a\n")
     ran = unseen("predict", of_rows.folder, path, "--keep", "line", "--out", tmp_path / "o.parquet")
     assert ran.code == 2 and "have an entry of this name" in ran.err
-
-
-def test_without_pyarrow_the_line_that_installs_it_is_named(
-    of_rows: Trained, tmp_path: Path, unseen: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    out = tmp_path / "o.parquet"
-    ran = unseen("predict", of_rows.folder, tmp_path / "x.csv", "--out", out)
-    assert ran.code == 2 and 'pip install "unseen[parquet]"' in ran.err and not out.exists()
 
 
 def test_evaluation_of_folders_and_of_rows(

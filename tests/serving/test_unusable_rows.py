@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -48,16 +47,12 @@ def test_a_parquet_file_is_answered_as_the_csv_file(
 
 
 def test_a_parquet_file_that_cannot_be_read_is_named_as_one(
-    of_rows: Trained, tmp_path: Path, unseen: Command, monkeypatch: pytest.MonkeyPatch
+    of_rows: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
-    pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
     ran = unseen("predict", of_rows.folder, tmp_path / "cut.parquet")
     assert ran.code == 1 and "cut.parquet: the Parquet file cannot be read" in ran.err
     assert "0 rows used; 1 file not used" in ran.err
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    ran = unseen("predict", of_rows.folder, tmp_path / "cut.parquet")
-    assert ran.code == 1 and 'pip install "unseen[parquet]", or save its rows as csv' in ran.err
 
 
 def test_a_parquet_file_without_columns_or_rows(

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from unseen.choice.playing import RATES, Candidates, portfolio_for
 from unseen.choice.refusals import served
 from unseen.datasets.image_files import folder
-from unseen.datasets.tables import delimited
-from unseen.datasets.tables.sheet import coded, read
+from unseen.datasets.tables import delimited, table_files
 from unseen.errors import UnseenError, choice
 from unseen.spec.named import put_all
 from unseen.spec.study import StudySpec
@@ -114,7 +113,7 @@ def source_of(
         task: What the label is, `classification` or `regression`; None to see it in the file.
         options: Further options of the table, such as `event` or `drop`, or of the images.
     """
-    if name.lower().endswith((".csv", ".csv.gz")):
+    if name.lower().endswith((".csv", ".csv.gz", ".parquet")):
         if site is None or label is None:
             raise UnseenError(
                 f"{name} is a table, and which columns name the site and hold the label is not "
@@ -163,11 +162,11 @@ def task_of(path: Path, site: str, label: str, options: Mapping[str, Any]) -> st
         label: The column of the label.
         options: Those of the table, some of which say how the file is read.
     """
-    reading = {name: options[name] for name in delimited.READING if name in options}
-    sheet = read(path, [site, label], **reading)
-    values, _ = coded(sheet.plain(label))
+    reading = {name: options[name] for name in table_files.READING if name in options}
+    sheet = table_files.sheet_of(None, path, [site, label], reading)
+    values, _ = sheet.column(label).levels
     most = 10 if any("." in value for value in values) else 15
-    if len(values) <= most or any(sheet.number(cell) is None for cell in sheet.present(label)):
+    if len(values) <= most or not sheet.column(label).all_numbers:
         return "classification"
     print(
         f"the label {label!r} is a number with {len(values):,} values, and is predicted as one; "

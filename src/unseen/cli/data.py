@@ -24,6 +24,8 @@ data = group("data", "Check data sets. Nothing is ever downloaded.")
 WIDE, LONG = 16, 70
 #: Unreadable files and columns that are listed unless all are asked for.
 SHOWN, WIDEST = 20, 60
+#: Remarks that are printed unless all are asked for, the most important ones first.
+MOST_NOTES = 10
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
@@ -98,6 +100,7 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
     from unseen.datasets import DATASETS
     from unseen.datasets.tables import columns as overview
     from unseen.datasets.tables.dialect import SEPARATORS
+    from unseen.datasets.tables.sheet import Sheet
     from unseen.errors import UnseenError, nearest
 
     below = Path(folder or ".") / name
@@ -111,12 +114,14 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
         command = f'unseen data check "folder(path={path!r})"'
         remedy = f"If it holds images as SITE/CLASS/image.png, write: {command}"
         raise UnseenError(f"{name} is a folder.", remedy=remedy)
-    if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
-        raise UnseenError(f"{name} is not a csv file.", remedy="Save its rows as csv.")
+    if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt", ".parquet")):
+        what = f"{name} is not a csv or Parquet file."
+        raise UnseenError(what, remedy="Save its rows as csv.")
     sheet = overview.survey(file)
     columns_of(console(), overview.columns(sheet, {}), everything)
-    sign = SEPARATORS[str(sheet.dialect.separator)]
-    print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns separated by {sign}")
+    lines = sheet.place == Sheet.place
+    separated = f" separated by {SEPARATORS[str(sheet.dialect.separator)]}" if lines else ""
+    print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns{separated}")
     if overview.guessed_encoding(sheet):
         print(f"not UTF-8: read as {sheet.dialect.encoding}, which is a guess; look at the letters")
     text, guessed = overview.command(sheet, path)
@@ -148,11 +153,13 @@ def show(report: Report, everything: bool = False) -> None:
     from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
     from unseen.datasets.summary import TARGETS
+    from unseen.datasets.tables.check_matrix import ranked
 
     where = console()
     if report.columns:
         columns_of(where, report.columns, everything)
-    print_fitted(where, *_domains(report))
+    if report.domains:
+        print_fitted(where, *_domains(report))
     if any(domain.targets for domain in report.domains):
         targets = [[d.name, *(f"{value:.6g}" for value in d.targets)] for d in report.domains]
         print_fitted(where, ["domain", *(f"target: {what}" for what in TARGETS)], targets)
@@ -165,7 +172,10 @@ def show(report: Report, everything: bool = False) -> None:
         "domains": [domain.name for domain in report.domains if not domain.sound],
         "cells": [f"{label} in {d.name}" for d in report.domains for label in d.wrong],
     }
-    values = {"report": report, "most": most, "wrong": wrong, "no_result": NO_RESULT}
+    notes = ranked(report.notes)
+    lines = len(notes) if everything else MOST_NOTES - bool(report.refused)
+    values = {"notes": notes, "lines": lines}
+    values |= {"report": report, "most": most, "wrong": wrong, "no_result": NO_RESULT}
     print(render("unseen.cli", "templates/check.txt.jinja", **values), end="")
 
 

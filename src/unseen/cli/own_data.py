@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 #: The share of the larger of two classes from which accuracy says little.
 RARE = 0.7
+#: What a study says of single cells that are no numbers, or too large.
+OF_CELLS = "words in others|nearly a number|squares of|in the numeric column|is not a number"
+#: Different words in a column of numbers, and their share of its cells, up to which they are gaps.
+FEW_WORDS, SHARE_OF_WORDS = 3, 0.2
 
 
 def check_own(
@@ -31,7 +35,7 @@ def check_own(
     """
     from unseen.datasets.image_files import folder
     from unseen.datasets.summary import inspect
-    from unseen.datasets.tables import delimited
+    from unseen.datasets.tables import delimited, table_files
     from unseen.expression import parse
     from unseen.spec.named import parse_override
 
@@ -42,11 +46,12 @@ def check_own(
     reading = folder.OPTIONS if images else delimited.OPTIONS
     own = {key: value for key, value in options_given.items() if key in reading}
     own |= {"event": event} if event is not None else {}
-    _, about = source_of(name, site, label, task, own)
-    (call,) = parse(about["dataset"])
     data_dir = Path(name) if images else None
-    report = inspect(call, data_dir)
-    more = {} if images else remedies(call, report)
+    with table_files.reading_once():
+        _, about = source_of(name, site, label, task, own)
+        (call,) = parse(about["dataset"])
+        report = inspect(call, data_dir)
+        more = {} if images else remedies(call, report)
     if "metric" not in options_given and (rare := _rare(report)):
         more["metric"] = rare
     words = [name, f"--site={site}" if site else "", f"--label={label}" if label else ""]
@@ -69,7 +74,24 @@ def remedies(call: Call, report: Report) -> dict[str, Any]:
             break
         more |= remedy
         report = inspect(replace(call, arguments={**call.arguments, **more}), None)
-    return more
+    return _settled(call, more, report)
+
+
+def _settled(call: Call, more: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return these options and those of the remarks that a study prints, if it runs with them."""
+    from unseen.datasets.summary import inspect
+    from unseen.datasets.tables.check_matrix import Remark
+    from unseen.datasets.tables.sheet import names_of
+
+    every = dict(more)
+    options = [note.options for note in report.notes if isinstance(note, Remark)]
+    for key, values in (pair for own in options for pair in own.items()):
+        there = names_of(every.get(key, call.arguments.get(key)) or ())
+        every[key] = [*dict.fromkeys([*there, *values])]
+    if every == more or report.refused:
+        return more
+    settled = inspect(replace(call, arguments={**call.arguments, **every}), None)
+    return more if settled.refused else every
 
 
 def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -84,6 +106,11 @@ def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
     if "too small" in report.refused or "a source needs one" in report.refused:
         small = [domain.name for domain in report.domains if domain.count < 2]
         return {"without": [*names_of(options.get("without", ())), *small]} if small else {}
+    if re.search(
+        "words in others|nearly a number|squares of|in the numeric column|is not a number",
+        report.refused,
+    ):
+        return _of_words(options, report.refused)
     names = [column.name for column in report.columns if column.kind == "identifier"]
     if not names or not re.search("looks? like (an )?identifier", report.refused):
         return {}
@@ -91,6 +118,24 @@ def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
     texts = [n for n in names if looks_like_text(sheet, n) and not dates(sheet, n)]
     remedy = {"drop": [n for n in names if n not in texts], "text": texts}
     return {k: [*names_of(options.get(k, ())), *v] for k, v in remedy.items() if v}
+
+
+def _of_words(options: Mapping[str, Any], refused: str) -> dict[str, Any]:
+    """Return what settles a column of numbers and words: few words are missing values."""
+    from unseen.datasets.summary import sheet_of
+    from unseen.datasets.tables.sheet import names_of
+
+    sheet = sheet_of(None, options)
+    name = next((name for name in sheet.columns if repr(name) in refused), None)
+    if name is None or name == options["domain"]:
+        return {}
+    cells = sheet.columns[name]
+    words = cells.not_numbers
+    rows = int(cells.counts[~cells.are_numbers].sum())
+    if 0 < len(words) <= FEW_WORDS and rows < SHARE_OF_WORDS * cells.present:
+        return {"missing": [*names_of(options.get("missing") or ()), *words]}
+    label = name == options["label"]
+    return {} if label else {"drop": [*names_of(options.get("drop") or ()), name]}
 
 
 def _rare(report: Report) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 #: Classes [N] int64; numbers [N], or times and events [N, 2], of the type of `exact_numbers`;
@@ -33,7 +35,7 @@ def kind_of(classes: object, masks: bool, times: bool = False) -> Kind:
     return "masks" if masks else "classes"
 
 
-def exact_numbers(values: Sequence[float | Sequence[float]]) -> Tensor:
+def exact_numbers(values: Sequence[float | Sequence[float]] | NDArray[np.float64]) -> Tensor:
     """Return labels [N] or [N, 2] in float32, or in float64 where float32 would cut their spread.
 
     It does where numbers are far from 0 and near one another, such as times since 1970.

@@ -10,7 +10,7 @@ from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.image_files.images import View
-from unseen.datasets.tables.sheet import stream
+from unseen.datasets.tables.table_files import stream
 from unseen.errors import choice
 
 FACTS = Facts.of("camelyon17")

@@ -10,7 +10,7 @@ import torch
 
 from unseen.core.turn import keyed
 from unseen.datasets.entry import Facts, either
-from unseen.datasets.tables.sheet import stream
+from unseen.datasets.tables.table_files import stream
 from unseen.errors import UnseenError
 
 EDITIONS = ("demo", "full")

@@ -8,8 +8,10 @@ import torch
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
+from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.sheet import Sheet, read
+from unseen.datasets.tables.sheet import Sheet, joined
+from unseen.datasets.tables.table_files import read
 
 #: The package's own copy of the four files, as distributed; ATTRIBUTION.txt beside them.
 SHIPPED = Path(__file__).with_name("heart_disease")
@@ -33,7 +35,7 @@ def load(data_dir: str | Path | None = None) -> DataSet:
     """
     folder = folder_of(data_dir)
     sheets = [hospital(path_of(folder, name), name) for name in HOSPITALS]
-    columns = {c: [cell for s in sheets for cell in s.columns[c]] for c in sheets[0].columns}
+    columns = joined(sheets)
     lines = [line for sheet in sheets for line in sheet.lines]
     pooled = Sheet("heart-disease", columns, lines)
     data = assemble(pooled, domain="hospital", label="num", categorical=CATEGORICAL)
@@ -63,11 +65,11 @@ def hospital(path: Path, name: str) -> Sheet:
     sheet = read(path, header=COLUMNS)
     columns = dict(sheet.columns)
     for column in ZERO_IS_MISSING:
-        values = zip(columns[column], sheet.numbers(column), strict=True)
-        columns[column] = [None if value == 0 else cell for cell, value in values]
+        sheet.numbers(column)
+        columns[column] = columns[column].without(["0"])
     sheet.full("num", "diagnosis")
-    columns["num"] = ["present" if value > 0 else "absent" for value in sheet.numbers("num")]
-    columns["hospital"] = [name] * len(sheet.lines)
+    columns["num"] = Cells.of(["present" if v > 0 else "absent" for v in sheet.numbers("num")])
+    columns["hospital"] = Cells.repeated(name, len(sheet.lines))
     return replace(sheet, columns=columns)
 
 

@@ -11,8 +11,10 @@ import torch
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
+from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.sheet import Sheet, read
+from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.table_files import read
 from unseen.errors import UnseenError, absent
 from unseen.ranges import Range, check_all
 
@@ -41,10 +43,10 @@ def load(data_dir: str | Path | None = None, *, least: Annotated[int, Range(1)] 
         missing = sorted({*FACTS.names["columns"]} - {*features})
         raise UnseenError(f"{sheet.name} lacks the columns {', '.join(missing)}.")
     columns = {name: columns[name] for name in features}
-    columns["status"] = dead(sheet)
-    columns["inst"] = [site_of(cell) for cell in sheet.column("inst")]
-    sizes = Counter(columns["inst"])
-    rows = [i for i, name in enumerate(columns["inst"]) if name and sizes[name] >= least]
+    columns["status"] = Cells.of(dead(sheet))
+    owners = [site_of(cell) for cell in sheet.column("inst")]
+    columns["inst"], sizes = Cells.of(owners), Counter(owners)
+    rows = [i for i, name in enumerate(owners) if name and sizes[name] >= least]
     whole = replace(sheet, columns=columns)
     if not rows:
         raise UnseenError(f"no institution of {sheet.name} has {least} patients or more.")
@@ -70,7 +72,7 @@ def path_of(data_dir: str | Path | None) -> Path:
 
 def dead(sheet: Sheet) -> list[str | None]:
     """Return 1 where a patient died and 0 where the row is censored, as R or lifelines write it."""
-    cells = [sheet.dialect.plain(cell) for cell in sheet.full("status", "event")]
+    cells = [sheet.dialect.plain(str(cell)) for cell in sheet.full("status", "event")]
     codes = [cell.removesuffix(".0") for cell in cells]
     for words, values in STATUS.items():
         if {*codes} <= words:

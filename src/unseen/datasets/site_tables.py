@@ -7,7 +7,6 @@ read.
 """
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,20 +15,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
 from pydantic import ConfigDict
 
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info, either
+from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.dialect import BROKEN, open_text
-from unseen.datasets.tables.sheet import MISSING, Sheet, cells_by_line, read
-from unseen.errors import UnseenError, choice, optional
+from unseen.datasets.tables.sheet import MISSING, Sheet, joined
+from unseen.datasets.tables.table_files import read
+from unseen.errors import UnseenError, choice
 
 NAMES = ("gusto", "school", "wisdm", "vowel", "pm25", "communities", "cars", "youtube")
 #: Where an export lies below the data folder, and the columns that it has besides the features.
 EXPORTS = ("sites", ".")
 SITE, LABEL = "site", "label"
-_ATTRIBUTE = re.compile(r"""@attribute\s+("[^"]*"|'[^']*'|\S+)""", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +138,8 @@ class SiteTable(Facts):
 def exported(path: Path) -> Sheet:
     """Read a csv file of sites, labels and features; no site begins with a dash."""
     sheet = read(path, needs=[SITE, LABEL])
-    sites = [cell.lstrip("-") for cell in sheet.full(SITE, "site")]
-    return replace(sheet, columns={**sheet.columns, SITE: [*sites]})
+    sites = [str(cell).lstrip("-") for cell in sheet.full(SITE, "site")]
+    return replace(sheet, columns={**sheet.columns, SITE: Cells.of(sites)})
 
 
 def pooled(facts: SiteTable, paths: Mapping[str, Path]) -> Sheet:
@@ -150,7 +150,7 @@ def pooled(facts: SiteTable, paths: Mapping[str, Path]) -> Sheet:
         paths: Site -> file; one file of all sites has no site.
     """
     parts = [part(facts.original, path, site) for site, path in paths.items()]
-    columns = {c: [cell for own in parts for cell in own.columns[c]] for c in parts[0].columns}
+    columns = joined(parts)
     sheet = Sheet(facts.name, columns, [line for own in parts for line in own.lines])
     return replace(sheet, columns={**columns, LABEL: labels(sheet, facts.original.above)})
 
@@ -161,11 +161,11 @@ def part(how: Original, path: Path, site: str) -> Sheet:
     for column, cells in how.where.items():
         sheet = sheet.take([i for i, cell in enumerate(sheet.column(column)) if cell in cells])
     for column in how.complete:
-        sheet = sheet.take([i for i, cell in enumerate(sheet.column(column)) if cell is not None])
+        sheet = sheet.take(np.flatnonzero(~sheet.column(column).missing))
     used = {*how.drop, how.site, how.label}
     features = how.features or [name for name in sheet.columns if name not in used]
     columns = {name: sheet.column(name) for name in features}
-    columns |= {SITE: owners(sheet, how, site), LABEL: [*sheet.full(how.label, "label")]}
+    columns |= {SITE: owners(sheet, how, site), LABEL: sheet.full(how.label, "label")}
     sheet = replace(sheet, columns=columns)
     counts = Counter(columns[SITE])
     sheet = sheet.take([i for i, own in enumerate(columns[SITE]) if counts[own] >= how.least])
@@ -180,42 +180,27 @@ def spelt(sheet: Sheet, names: Mapping[str, Sequence[str]]) -> Sheet:
     return replace(sheet, columns={ours.get(c, c): cells for c, cells in sheet.columns.items()})
 
 
-def owners(sheet: Sheet, how: Original, site: str) -> list[str | None]:
+def owners(sheet: Sheet, how: Original, site: str) -> Cells:
     """Return the site of each row; all are of the site that the file is of, if it is of one."""
     if site:
-        return [site] * len(sheet.lines)
-    cells = sheet.full(how.site, "site")
+        return Cells.repeated(site, len(sheet.lines))
+    cells = [*map(str, sheet.full(how.site, "site"))]
     if isinstance(how.sites, str):
-        return [how.sites.format(cell) for cell in cells]
+        return Cells.of([how.sites.format(cell) for cell in cells])
     names = {cell: name for name, own in how.sites.items() for cell in own}
     for cell in cells:
         if cell not in names:
             raise UnseenError(f"{sheet.name} has {how.site} = {cell!r}, which is not a known site.")
-    return [names[cell] for cell in cells]
+    return Cells.of([names[cell] for cell in cells])
 
 
-def labels(sheet: Sheet, above: float | Literal["median"] | None) -> list[str | None]:
+def labels(sheet: Sheet, above: float | Literal["median"] | None) -> Cells:
     """Return the label of each row: its cell, or whether it is above a bound."""
     if above is None:
         return sheet.columns[LABEL]
-    values = sheet.numbers(LABEL)
+    values = sheet.numbers(LABEL).tolist()
     bound = median(values) if above == "median" else above
-    return [str(int(value > bound)) for value in values]
-
-
-def arff(path: Path, header: Sequence[str]) -> Sheet:
-    """Read an ARFF file by the names of its attributes, whatever it says of their types."""
-    names, rows = [], []
-    try:
-        with open_text(path, "utf-8") as file:
-            for at, line in enumerate(file, 1):
-                if match := _ATTRIBUTE.match(line.strip()):
-                    names.append(match[1].strip("\"'"))
-                if line.strip().lower() == "@data":
-                    rows = [(at + n, row) for n, row in cells_by_line(file, ",") if any(row)]
-    except (*BROKEN, UnicodeDecodeError) as error:
-        raise UnseenError(f"{path} is not an ARFF file: {error}.") from error
-    return table(path, names, [(line, row) for line, row in rows if not row[0].startswith("%")])
+    return Cells.of([str(int(value > bound)) for value in values])
 
 
 def blanks(path: Path, header: Sequence[str]) -> Sheet:
@@ -253,19 +238,6 @@ def mat(path: Path, header: Sequence[str]) -> Sheet:
     return table(path, names, [*enumerate(rows, 1)])
 
 
-def rda(path: Path, header: Sequence[str]) -> Sheet:
-    """Read the one data frame of an R file."""
-    rdata = optional("rdata", "a file of R needs", "r", "read the csv.gz export")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # classes of R that pandas lacks, such as "labelled"
-        try:
-            (frame,) = rdata.read_rda(path).values()
-        except (ValueError, NotImplementedError, OSError, EOFError) as error:
-            raise UnseenError(f"{path} is not an R file of one data frame: {error}.") from error
-    cells = [frame[name].astype(object).where(frame[name].notna(), "").map(str) for name in frame]
-    return table(path, [*map(str, frame)], [*enumerate(map(list, zip(*cells, strict=True)), 1)])
-
-
 def table(path: Path, names: Sequence[str], rows: Sequence[tuple[int, Sequence[str]]]) -> Sheet:
     """Return the sheet of named columns and rows with their lines."""
     for line, row in rows:
@@ -277,13 +249,13 @@ def table(path: Path, names: Sequence[str], rows: Sequence[tuple[int, Sequence[s
     if not rows:
         raise UnseenError(f"{path} has no rows.")
     columns = zip(*(row for _, row in rows), strict=True)
-    cells = ([None if cell in MISSING else cell for cell in column] for column in columns)
+    cells = (Cells.of(column).without(MISSING) for column in columns)
     return Sheet(path.name, dict(zip(names, cells, strict=True)), [line for line, _ in rows])
 
 
 #: Forms of files as distributed.
 FORMS: Mapping[str, Callable[[Path, Sequence[str]], Sheet]] = {
-    "csv": comma, "blanks": blanks, "arff": arff, "mat": mat, "rda": rda,
+    "csv": comma, "blanks": blanks, "mat": mat,
 }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from unseen.datasets.dataset import DataSet, Domain, shared_units
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.image_files.cache import decoded
 from unseen.datasets.image_files.images import Tree, View
-from unseen.datasets.tables.sheet import coded, stream
+from unseen.datasets.tables.sheet import coded
+from unseen.datasets.tables.table_files import stream
 from unseen.errors import Unreadable, UnseenError, choice
 
 FACTS = Facts.of("ham10000")

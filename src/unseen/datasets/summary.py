@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from unseen.core.labels import IGNORED
@@ -20,11 +21,11 @@ from unseen.datasets.image_files.images import View
 from unseen.datasets.image_files.layout import Survey, distinct, official
 from unseen.datasets.image_files.layout import survey as layout_survey
 from unseen.datasets.standin import marker, noted
-from unseen.datasets.tables import delimited
+from unseen.datasets.tables import delimited, table_files
 from unseen.datasets.tables.columns import Column, columns
 from unseen.datasets.tables.identifiers import repeated
 from unseen.datasets.tables.remarks import of_categories
-from unseen.datasets.tables.sheet import Sheet, coded, names_of
+from unseen.datasets.tables.sheet import Sheet, UnfitCells, names_of
 from unseen.datasets.tables.site_rows import too_few, too_small
 from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
@@ -152,7 +153,7 @@ class Report:
 
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
     """Look at every file of a data set; raise UnseenError where it cannot be found at all."""
-    with noted() as places:
+    with noted() as places, table_files.reading_once():
         report = _report(call, data_dir)
     return replace(report, stand_in=marker(places))
 
@@ -233,22 +234,24 @@ def _counted(data: DataSet, domain: Domain, info: Info) -> DomainCounts:
 def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, Any]) -> Report:
     """A user's table: its columns, and what a study would refuse as well as what can be counted."""
     keep = options.get("identifiers") == "keep"
+    sheet = sheet_of(data_dir, options)
+    roles: dict[str, str] = {}
+    for key, role in ROLES.items():
+        roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
+    categorical = names_of(options.get("categorical") or ())
     try:
         data = load("table", data_dir, **options)
         refused = too_small(data) or too_few(data)
     except UnseenError as error:
         refused = str(error)
-        try:
-            data = delimited.assemble(sheet_of(data_dir, options), **_lenient(options))
-        except WRONG:
-            raise error from None
+        countable = _counted_all_the_same(sheet, options, error)
+        if countable is None:
+            summary = columns(sheet, roles, options["domain"], categorical, not keep)
+            return replace(report, refused=refused, columns=summary)
+        data = countable
         if "missing_label='drop'" in refused:  # which says what the first note says
             data = replace(data, notes=data.notes[1:])
-    roles: dict[str, str] = {}
-    for key, role in ROLES.items():
-        roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
-    sheet = _rows_of(sheet_of(data_dir, options), options["domain"], data)
-    categorical = names_of(options.get("categorical") or ())
+    sheet = _rows_of(sheet, options["domain"], data)
     unsettled = [name for name in sheet.columns if name not in {*roles, *categorical}]
     report = replace(report, info=replace(report.info, source=data.source), refused=refused)
     domains = tuple(_counted(data, domain, report.info) for domain in data.domains)
@@ -264,24 +267,39 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     )
 
 
+def _counted_all_the_same(
+    sheet: Sheet, options: Mapping[str, Any], error: UnseenError
+) -> DataSet | None:
+    """Return a table that a study refuses, or None where its cells make no data set."""
+    last: Exception = error
+    for whole in (True, False):  # with all remarks if that is possible
+        try:
+            return delimited.assemble(replace(sheet, whole=whole), **_lenient(options))
+        except WRONG as fault:
+            last = fault
+    if isinstance(last, UnfitCells):
+        return None
+    raise error from None
+
+
 def sheet_of(data_dir: str | Path | None, options: Mapping[str, Any]) -> Sheet:
     """Return the sheet of a table by its options."""
     needs = [options[k] for k in ("domain", "label", "event", "unit") if options.get(k) is not None]
-    reading = {key: options[key] for key in delimited.READING if key in options}
-    return delimited.sheet_of(data_dir, options["path"], needs, **reading)
+    reading = {key: options[key] for key in table_files.READING if key in options}
+    return table_files.sheet_of(data_dir, options["path"], needs, reading)
 
 
 def _lenient(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options under which a table is counted that a study refuses."""
-    others = {k: v for k, v in options.items() if k not in (*delimited.READING, "path")}
+    others = {k: v for k, v in options.items() if k not in (*table_files.READING, "path")}
     return {**others, "identifiers": "keep", "missing_label": "drop"}
 
 
 def _rows_of(sheet: Sheet, domain: str, data: DataSet) -> Sheet:
     """The rows of the sites that are read, and those that name none."""
-    names, codes = coded(sheet.plain(domain))
-    out = {code for code, name in enumerate(names) if name not in data.names}
-    return sheet.take([i for i, code in enumerate(codes.tolist()) if code not in out])
+    names, codes = sheet.column(domain).levels
+    stays = np.array([*(name in data.names for name in names), True])
+    return sheet if stays.all() else sheet.take(np.flatnonzero(stays[codes]))
 
 
 def _images(report: Report, survey: Survey, layout: Layout | None, strict: bool = False) -> Report:

@@ -14,7 +14,7 @@ from unseen.datasets.entry import Facts
 from unseen.datasets.image_files.cache import decoded
 from unseen.datasets.image_files.images import File, Tree, View
 from unseen.datasets.tables.dialect import number as spelt
-from unseen.datasets.tables.sheet import stream
+from unseen.datasets.tables.table_files import stream
 from unseen.errors import Unreadable, UnseenError, number
 
 #: The domains that pool what WILDS keeps for selection and for the test.

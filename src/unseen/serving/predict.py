@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
+import pyarrow
+import pyarrow.parquet
 from torch import Tensor
 
-from unseen.errors import UnseenError, choice, optional
+from unseen.errors import UnseenError, choice
 from unseen.serving.directory import Trained
 from unseen.serving.policy import Answer, Policy, has_scores, policy_of, scored
 from unseen.serving.reading.bounds import check_strict, spelt
@@ -241,18 +243,20 @@ class Columns:
 @contextmanager
 def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     """Open a Parquet file with the columns of the csv form; it takes its name when whole."""
-    (arrow, parquet), names = _pyarrow(), columns.names
-    kinds = dict.fromkeys(names, arrow.string()) | dict.fromkeys(columns.numbers, arrow.float64())
-    kinds |= {"line": arrow.int64()} if columns.rows else {}
-    schema = arrow.schema(list(kinds.items()))
+    names = columns.names
+    kinds = dict.fromkeys(names, pyarrow.string()) | dict.fromkeys(
+        columns.numbers, pyarrow.float64()
+    )
+    kinds |= {"line": pyarrow.int64()} if columns.rows else {}
+    schema = pyarrow.schema(list(kinds.items()))
     waiting: list[dict[str, Any]] = []
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
-        with parquet.ParquetWriter(part, schema) as file:
+        with pyarrow.parquet.ParquetWriter(part, schema) as file:
 
             def flush() -> None:
-                file.write_table(arrow.Table.from_pylist(waiting, schema=schema))
+                file.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
                 waiting.clear()
 
             def write(line: Line) -> None:
@@ -265,11 +269,6 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    needs = ("a Parquet file needs", "parquet", "name one in .csv or .jsonl")
-    return optional("pyarrow", *needs), optional("pyarrow.parquet", *needs)
 
 
 @contextmanager
@@ -311,12 +310,10 @@ def form_of(form: str | None, out: Path | None) -> str:
         why = f"its name says {own}, --format {form}" if own else f"it may end in {endings}"
         raise UnseenError(f"--out {out} cannot be written: {why}.", remedy="Choose another name.")
     form = form or own or "csv"
-    if form == "parquet":
-        if out is None:
-            raise UnseenError(
-                "Parquet is not text for stdout:", remedy="name a file, --out FILE.parquet."
-            )
-        _pyarrow()
+    if form == "parquet" and out is None:
+        raise UnseenError(
+            "Parquet is not text for stdout:", remedy="name a file, --out FILE.parquet."
+        )
     return form
 
 

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
+import pyarrow.parquet
 from rich.filesize import decimal as readable
 
 from unseen.datasets.entry import Layout
@@ -22,7 +23,7 @@ from unseen.datasets.image_files.cache import workspace
 from unseen.datasets.image_files.images import SUFFIXES, File, visible
 from unseen.datasets.image_files.layout import place
 from unseen.datasets.standin import MARKER, marker
-from unseen.errors import UnseenError, optional
+from unseen.errors import UnseenError
 
 #: First bytes of an image file -> suffix.
 MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"BM": ".bmp", b"RIFF": ".webp"}
@@ -236,9 +237,7 @@ def _from_parquet(source: Path) -> Iterator[Item]:
 
 
 def _parquet(source: Path) -> Any:
-    instead = "give the images in a tar or zip archive"
-    parquet = optional("pyarrow.parquet", "Parquet files need", "parquet", instead)
-    return parquet.ParquetFile(source)
+    return pyarrow.parquet.ParquetFile(source)
 
 
 @lru_cache(maxsize=1)

@@ -1,28 +1,30 @@
 """What the columns of a table look like by their cells and names; a summary for a first look."""
 
-import re
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.dialect import OtherEncoding
 from unseen.datasets.tables.hashing import looks_like_text
-from unseen.datasets.tables.hashing import words as count_words
 from unseen.datasets.tables.identifiers import MANY, WORDS, identifier, suspects, unit, words
 from unseen.datasets.tables.remarks import constant, dates, drowns, many_levels, measured_in
-from unseen.datasets.tables.sheet import Sheet, coded, read
+from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.table_files import read
 
 #: Sites up to which each is named; beyond, the range over all is said.
 FEW = 5
 #: Levels of a column that are shown, and letters of each.
 LEVELS, LETTERS = 4, 14
 #: Digits that a number would not begin with: codes of wards, of regions, of drugs.
-CODE = re.compile(r"0\d+")
-#: Site -> its cells of a column.
-BySite = Mapping[str, list[str | None]]
+CODE = r"^0\d+$"
 
 
 @dataclass(frozen=True)
@@ -62,20 +64,15 @@ def columns(
         categorical: The columns that the data set declares categorical.
         identifiers: Whether to name features that look like identifiers so.
     """
-    owners = [] if domain is None else [cell or "?" for cell in sheet.plain(domain)]
-    sites, codes = coded(owners)
+    owners = Owners.of(sheet, domain)
     summaries = []
-    for name in sheet.columns:
-        numeric = all(sheet.number(cell) is not None for cell in sheet.present(name))
-        numeric = numeric and name not in categorical
+    for name, cells in sheet.columns.items():
+        numeric = cells.all_numbers and name not in categorical
         kind = roles.get(name) or ("numeric" if numeric else "categorical")
         suspect = identifiers and name not in categorical and identifier(sheet, name)
         if suspect and name not in roles:
             kind = "identifier"
-        by_site: dict[str, list[str | None]] = {site: [] for site in sites}
-        for cell, code in zip(sheet.plain(name), codes.tolist(), strict=bool(owners)):
-            by_site[sites[code]].append(cell)
-        summaries.append(_column(sheet, name, kind, numeric, by_site))
+        summaries.append(_column(sheet, name, kind, numeric, owners))
     return tuple(summaries)
 
 
@@ -128,38 +125,76 @@ def _guess(sheet: Sheet, usual: str, other: str) -> str | None:
     """The column called by one of the usual words, else the first with one in its name."""
     named = [name for name in sheet.columns if name != other and words(name) & WORDS[usual]]
     named.sort(key=lambda name: name.lower() not in WORDS[usual])
-    return next((n for n in named if 1 < len({*sheet.present(n)}) < len(sheet.lines)), None)
+    return next((n for n in named if 1 < len(sheet.column(n).arrow) < len(sheet.lines)), None)
 
 
-def _column(sheet: Sheet, name: str, kind: str, numeric: bool, by_site: BySite) -> Column:
-    present = [sheet.dialect.plain(cell) for cell in sheet.present(name)]
-    missing, values, sites = len(sheet.lines) - len(present), "", ""
-    if not present:
+@dataclass(frozen=True)
+class Owners:
+    """The site of each row.
+
+    Attributes:
+        names: The sites.
+        codes: The place of each row's site among them [N]; none where no column names the site.
+    """
+
+    names: tuple[str, ...] = ()
+    codes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @classmethod
+    def of(cls, sheet: Sheet, domain: str | None) -> Owners:
+        if domain is None:
+            return cls()
+        names, codes = sheet.column(domain).levels
+        if (codes < 0).any():
+            names, codes = Cells.of([cell or "?" for cell in sheet.column(domain)]).levels
+        return cls(names, codes)
+
+    def counts(self, rows: NDArray[Any]) -> dict[str, int]:
+        """Return how many of these rows each site has."""
+        if not self.names:
+            return {}
+        counts = np.bincount(self.codes[rows], minlength=len(self.names)).tolist()
+        return dict(zip(self.names, counts, strict=True))
+
+    def means(self, rows: NDArray[np.bool_], values: NDArray[Any]) -> dict[str, float]:
+        """Return the mean of the values [N] in these rows of each site that has any."""
+        counts = self.counts(rows)
+        if not counts:
+            return {}
+        sums = np.bincount(self.codes[rows], values[rows], len(self.names)).tolist()
+        return {n: s / counts[n] for n, s in zip(self.names, sums, strict=True) if counts[n]}
+
+
+def _column(sheet: Sheet, name: str, kind: str, numeric: bool, owners: Owners) -> Column:
+    cells = sheet.column(name)
+    there = ~cells.missing
+    missing, values, sites, count = len(cells) - cells.present, "", "", len(owners.names)
+    if not cells.present:
         return Column(name, "empty", f"{missing:,}", "", "", "leave it out")
     if kind == "text":
-        lengths = {s: [count_words(c) for c in cells if c] for s, cells in by_site.items()}
-        every = [count for own in lengths.values() for count in own]
-        values = f"{min(every):,} to {max(every):,} words"
-        means = {site: fmean(own) for site, own in lengths.items() if own}
-        sites = _compared("mean", means, len(by_site), "{:.4g}")
+        lengths = cells.word_counts
+        values = f"{lengths.min():,} to {lengths.max():,} words"
+        means = owners.means(there, np.append(lengths, 0)[cells.codes])
+        sites = _compared("mean", means, count, "{:.4g}")
     elif numeric and kind not in ("domain", "dropped"):
-        numbers = [float(cell) for cell in present]
-        values = f"{min(numbers):.6g} to {max(numbers):.6g}"
+        values = f"{cells.values.min():.6g} to {cells.values.max():.6g}"
         if kind in ("numeric", "label"):
-            own = {s: [float(c) for c in cells if c is not None] for s, cells in by_site.items()}
-            means = {site: fmean(cells) for site, cells in own.items() if cells}
-            sites = _compared("mean", means, len(by_site), "{:.4g}")
+            sites = _compared("mean", owners.means(there, cells.numbers), count, "{:.4g}")
     if kind != "text" and (not numeric or kind in ("identifier", "categorical", "domain", "unit")):
-        levels = coded(present)[0]
+        levels = cells.levels[0]
         first = ", ".join(map(_cut, levels[:LEVELS]))
         values = f"{len(levels):,} different: {first}{', ...' if levels[LEVELS:] else ''}"
-        if kind in ("categorical", "group", "label"):
-            counts = {site: len({*cells} - {None}) for site, cells in by_site.items()}
-            sites = _compared("levels", counts, len(by_site), "{:,}")
-    parts = {s: cells.count(None) / len(cells) for s, cells in by_site.items() if cells}
-    shares = _compared("", parts, len(by_site), "{:.0%}") if missing else ""
-    gaps = f"{missing:,}" + (f" ({shares})" if shares else "")
-    return Column(name, kind, gaps, values, sites, _remark(sheet, name, kind))
+        if kind in ("categorical", "group", "label") and count:
+            pairs = np.unique(owners.codes[there] * len(cells.texts) + cells.codes[there])
+            own = np.bincount(pairs // len(cells.texts), minlength=count).tolist()
+            sites = _compared("levels", dict(zip(owners.names, own, strict=True)), count, "{:,}")
+    shares = ""
+    if missing:
+        gaps, sizes = owners.counts(cells.missing), owners.counts(np.arange(len(cells)))
+        parts = {site: gaps[site] / sizes[site] for site in gaps if sizes[site]}
+        shares = _compared("", parts, count, "{:.0%}")
+    text = f"{missing:,}" + (f" ({shares})" if shares else "")
+    return Column(name, kind, text, values, sites, _remark(sheet, name, kind))
 
 
 def _cut(level: str) -> str:
@@ -169,7 +204,7 @@ def _cut(level: str) -> str:
 def _remark(sheet: Sheet, name: str, kind: str) -> str:
     if kind not in ("numeric", "categorical", "identifier"):
         return ""
-    suspect = identifier(sheet, name)
+    suspect, cells = identifier(sheet, name), sheet.column(name)
     if unit(sheet, name):
         return f"repeats: unit={name!r}?" + (" else drop it" if suspect else "")
     if kind != "numeric" and dates(sheet, name):
@@ -184,12 +219,11 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
         return "counts as constant: subtract an offset, such as a start"
     if kind == "categorical" and many_levels(sheet, name):
         return f"many values, listed in models: drop=[{name!r}], or text?"
-    if kind == "numeric" and any(CODE.fullmatch(cell) for cell in sheet.present(name)):
+    if kind == "numeric" and cells.any_matches(CODE):
         return f"zeros in front: codes? categorical=[{name!r}]"
-    if kind == "numeric" and len(sheet.lines) > MANY:
-        numbers = [float(cell) for cell in sheet.plain(name) if cell is not None]
-        if len(numbers) == len(sheet.lines) and all(b == a + 1 for a, b in pairwise(numbers)):
-            return "numbers the rows? drop it if so"
+    rows = cells.numbers if kind == "numeric" and len(sheet.lines) > MANY else np.zeros(2)
+    if cells.present == len(cells) and (np.diff(rows) == 1).all():
+        return "numbers the rows? drop it if so"
     return ""
 
 

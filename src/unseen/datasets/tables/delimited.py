@@ -1,5 +1,6 @@
 """A user's own table: one csv file with a header, one row per example."""
 
+import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -7,15 +8,19 @@ from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.entry import Facts, Info, below
+from unseen.datasets.entry import Facts, Info
+from unseen.datasets.tables.cells import Cells
+from unseen.datasets.tables.check_matrix import ALONE, SPELLING, tagged
 from unseen.datasets.tables.copies import copies
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.events import times_of
-from unseen.datasets.tables.frames import NAME, as_frame
+from unseen.datasets.tables.frames import NAME
+from unseen.datasets.tables.gaps import gaps
 from unseen.datasets.tables.giveaway import giveaways
 from unseen.datasets.tables.hashing import Hashed, check_texts
 from unseen.datasets.tables.identifiers import MANY, check_almost, check_identifiers, repeated
@@ -26,14 +31,13 @@ from unseen.datasets.tables.label_column import (
     numeric_classes,
 )
 from unseen.datasets.tables.remarks import levels_apart, of_categories, respelled, twins
-from unseen.datasets.tables.sheet import MISSING, Sheet, coded, names_of, read
+from unseen.datasets.tables.sheet import MISSING, Sheet, UnfitCells, coded, names_of
 from unseen.datasets.tables.site_rows import leave_out, leave_small
+from unseen.datasets.tables.table_files import READING, sheet_of
 from unseen.errors import UnseenError, nearest
 from unseen.ranges import Range, check_all
 
 FACTS = Facts.of("table")
-#: Options of `load` that say how the file is read; the others say what its columns are.
-READING = ("missing", "separator", "decimal", "encoding")
 
 
 def load(
@@ -108,37 +112,41 @@ def load(
         `positive` is the last.
     """
     check_all(load, locals())
-    whole = not isinstance(path, Sheet)  # which may be one site's own
     needs = [name for name in (domain, label, event, unit) if name is not None]
-    how = (missing, separator, decimal, encoding)
-    sheet = path if isinstance(path, Sheet) else sheet_of(data_dir, path, needs, *how)
+    values = (missing, separator, decimal, encoding)
+    reading = dict(zip(READING, values, strict=True))
+    sheet = path if isinstance(path, Sheet) else sheet_of(data_dir, path, needs, reading)
+    whole = sheet.whole
     groups, drop, text = names_of(groups), names_of(drop), names_of(text)
     categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
         sheet.column(name)
     positive = None if positive is None else str(positive)
     _check_roles(domain, label, event, unit, task, positive)
+    label_role = "time" if event is not None else "number" if task == "regression" else "class"
     roles = [domain, label, *filter(None, [event, unit]), *groups, *drop]
     sheet, left = leave_out(sheet, domain, names_of(without), strict=whole)
     notes = list[str]()
     for name in (label, *filter(None, [event])):
         sheet, unlabelled = labelled(sheet, domain, name, missing_label == "drop")
-        notes += unlabelled
+        notes += tagged(unlabelled, "left out", label_role)
     sheet, small = leave_small(sheet, domain, least)
-    notes += left + small
-    notes += check_texts(sheet, text, [*roles, *(categorical or ())])
+    notes += tagged(left + small, "left out", "site")
+    notes += tagged(check_texts(sheet, text, [*roles, *(categorical or ())]), "empty", "text")
     names, owners = coded(sites := sheet.full(domain, "domain"))
-    notes += respelled(sites, "site") + twins(names, "site")
+    notes += tagged(respelled(sites.plain, "site"), "spellings of one number", "site")
+    notes += tagged(twins(names, "site"), SPELLING, "site")
     if event is not None:
         classes, y = None, times_of(sheet, label, event)
     else:
         classes, y = labels(sheet, label, task, positive)
-        notes += twins(classes or (), "class")
+        notes += tagged(twins(classes or (), "class"), SPELLING, "class")
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
     unnamed = [name for name in columns if name not in (categorical or ())]
     repeats = _names_of_rows(sheet, unnamed, unit) if identifiers == "refuse" else {}
-    notes += repeats.values()
+    for name, note in repeats.items():
+        notes += tagged([note], "identifier or name", "category", drop=[name])
     texts = dict.fromkeys(text, Hashed(text_features, text_pairs))
     schema, x = _features(sheet, columns, categorical, owners, texts)
     unremarked = list[str]()
@@ -155,10 +163,17 @@ def load(
         )
     if whole:
         check_positive(classes or (), positive)
-    meta = {name: _levels(sheet.plain(name)) for name in groups}
+    meta = {name: _levels(sheet.column(name)) for name in groups}
     for name, (levels, _) in meta.items():
-        notes += twins(levels, f"category of {name!r}")
-    notes += twins(unit_names, "unit")
+        notes += tagged(twins(levels, f"category of {name!r}"), SPELLING, "group")
+    notes += tagged(twins(unit_names, "unit"), SPELLING, "unit")
+    if whole:
+        kinds = {domain: "site", label: label_role} | dict.fromkeys(groups, "group")
+        kinds |= {name: "category" if name in schema.categories else "feature" for name in columns}
+        kinds |= {} if unit is None else {unit: "unit"}
+        notes += [
+            note for name, kind in kinds.items() for note in gaps(name, kind, sheet.columns[name])
+        ]
     for name in unremarked if whole else ():
         levels = schema.categories[name]
         codes_of_rows = x[:, schema.columns.index(name)].nan_to_num(-1)
@@ -170,11 +185,13 @@ def load(
         codes = {column: codes[rows] for column, (_, codes) in meta.items()}
         of_rows = None if units is None else units[rows]
         domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_rows))
-    notes += numeric_classes(label, classes) or lone_classes(domains, classes)
-    notes += shared_units(domains, unit_names, str(unit))
+    many = tagged(numeric_classes(label, classes), "class as a number", "class")
+    notes += many or tagged(lone_classes(domains, classes), ALONE, "class")
+    notes += tagged(shared_units(domains, unit_names, str(unit)), "unit at several sites", "unit")
     if whole:
         others = [y, *(codes for _, codes in meta.values())]
-        notes += copies(sheet, x, others, owners, names, units)
+        twice = copies(sheet, x, others, owners, names, units)
+        notes += tagged(twice, "copies", "feature")
     source = NAME if sheet.name == NAME else f"the table {sheet.name}"
     about = {"source": source, "licence": "the user's own"}
     return FACTS.data(
@@ -192,14 +209,6 @@ OPTIONS = tuple(
     for name in signature(load).parameters
     if name not in ("data_dir", "path", "domain", "label", "task", "groups")
 )
-
-
-def sheet_of(
-    data_dir: str | Path | None, path: str | Path, needs: Sequence[str] = (), *how: Any, **more: Any
-) -> Sheet:
-    """Read a table's file, or the one that a data frame was written to; how: as for `read`."""
-    file = below(data_dir, path, "table")
-    return as_frame(read(file, needs, *how, **more), file)
 
 
 def assemble(sheet: Sheet, **options: Any) -> DataSet:
@@ -239,7 +248,7 @@ def _names_of_rows(sheet: Sheet, columns: Sequence[str], unit: str | None) -> di
     return {name: form.format(name, why) for name, why in repeated(sheet, columns).items()}
 
 
-def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
+def _levels(cells: Cells) -> tuple[tuple[str, ...], Tensor]:
     """Names and codes of a metadata column, where missing is a level like any other."""
     names, codes = coded(cells)
     if bool((codes < 0).any()):
@@ -261,19 +270,24 @@ def _features(
         name for name in columns
         if name in (categorical or ()) or _looks_categorical(sheet, name, owners)
     ] + [name for name in categorical or () if name not in columns]  # fmt: skip
-    categories, values = {}, []
-    for name in columns:
-        if name not in categorical:
-            values.append(torch.tensor(sheet.numbers(name), dtype=torch.float64))
-            continue
-        categories[name], codes = coded(sheet.plain(name))
-        values.append(codes.double().masked_fill(codes < 0, math.nan))
     for name in categorical:
         if name not in columns:
             raise nearest("feature named as categorical", name, columns)
-    parts = [*(column[:, None] for column in values)]
-    parts += [hashed(sheet.columns[name]) for name, hashed in texts.items()]
-    return Schema(tuple(columns), categories, texts=texts), torch.cat(parts, dim=1)
+    levels = {name: sheet.column(name).levels for name in columns if name in categorical}
+    categories = {name: names for name, (names, _) in levels.items()}
+    schema = Schema(tuple(columns), categories, texts=texts)
+    x = torch.empty(len(sheet.lines), schema.width, dtype=torch.float64)
+    for j, name in enumerate(columns):
+        if name in levels:
+            codes = torch.from_numpy(levels[name][1])
+            x[:, j] = codes.double().masked_fill(codes < 0, math.nan)
+        else:
+            x[:, j] = torch.from_numpy(sheet.numbers(name))
+    end = len(columns)
+    for name, hashed in texts.items():
+        x[:, end : end + hashed.features] = hashed([*sheet.columns[name]])
+        end += hashed.features
+    return schema, x
 
 
 def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
@@ -282,37 +296,34 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     Note:
         Were one domain's word enough, a target could turn the sources' numbers into categories.
     """
-    distinct = dict.fromkeys(sheet.present(name))
-    words = {cell for cell in distinct if sheet.number(cell) is None}
-    if not words:
+    cells = sheet.columns[name]
+    if cells.all_numbers:
         return False
     check_almost(sheet, name)
-    cells = sheet.columns[name]
-    pairs = list(zip(owners.tolist(), cells, strict=True))
     # `nan` and `inf` are read as numbers, and are none that says what a column holds.
-    endless = {c for c in distinct if (x := sheet.number(c)) is not None and not math.isfinite(x)}
-    with_values = {owner for owner, cell in pairs if cell is not None and cell not in endless}
-    with_words = {owner for owner, cell in pairs if cell in words}
-    word = next(cell for cell in distinct if cell in words)
+    endless = cells.are_numbers & ~np.isfinite(cells.values)
+    with_values = {*owners[cells.rows_of(~endless)].tolist()}
+    with_words = {*owners[cells.rows_of(~cells.are_numbers)].tolist()}
+    word, different = cells.not_numbers[0], len(cells.arrow)
     remedy = (
         "If it means a missing value, add it to the option 'missing'; if the column is {}"
         "categorical, name it in the option 'categorical'."
     )
     if with_words != with_values:
-        raise UnseenError(
+        raise UnfitCells(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
-            f"others, such as {word!r} in {sheet.at(sheet.lines[cells.index(word)])}.",
+            f"others, such as {word!r} in {sheet.at_row(cells.first_row(~cells.are_numbers))}.",
             remedy=remedy.format(""),
         )
-    for odd in sorted(endless):
+    for odd in sorted(itertools.compress(cells.texts, endless)):
         warnings.warn(
             f"column {name!r} of {sheet.name} is taken as categorical, and {odd!r} as one of its "
             f"categories. " + remedy.format("meant to be "),
             stacklevel=4,
         )
-    if 2 * len(words) < len(distinct) and len(distinct) > MANY:
+    if 2 * len(cells.not_numbers) < different and different > MANY:
         warnings.warn(
-            f"column {name!r} of {sheet.name} is taken as categorical, with {len(distinct)} "
+            f"column {name!r} of {sheet.name} is taken as categorical, with {different} "
             f"categories, although most of its values are numbers: it also holds {word!r}. "
             + remedy.format("meant to be "),
             stacklevel=4,

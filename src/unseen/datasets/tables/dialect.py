@@ -7,7 +7,7 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ START = 1 << 20
 #: The length of a cell: a letter, a sequence or a picture may be longer than csv's own 131,072.
 csv.field_size_limit(2**31 - 1)
 #: A decimal comma, and nothing that could be thousands: 1,5, 0,125 and 6,125E+01, but not 1,234.
-_SURE = re.compile(
+SURE = re.compile(
     r"[+-]?(?:\d*,(?:\d{1,2}|\d{4,})|0\d*,\d+|\d{4,},\d+|\d+,\d+(?=[eE]))(?:[eE][+-]?\d+)?",
     re.ASCII,
 )
@@ -224,7 +224,7 @@ def says_separator(row: Sequence[str], separator: str) -> bool:
 def header(text: str, separator: str) -> list[str]:
     """Return the cells of the first line that has any."""
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        reader = csv.reader(io.StringIO(text[:START], newline=""), delimiter=separator)
         return [cell.strip() for cell in next(filter(None, reader), [])]
     except csv.Error:
         return []
@@ -260,29 +260,6 @@ def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
     raise UnseenError(f"{what}; it looks separated by {SEPARATORS[likely]}.", remedy=remedy)
 
 
-def decimal_of(columns: Iterable[Iterable[str]], separator: str) -> str:
-    """Return the decimal sign of a file, by the cells of its columns that are not missing.
-
-    Args:
-        columns: The cells of each column that are not missing.
-        separator: What separates cells.
-
-    Returns:
-        A comma where it cannot be anything else: commas separate no cells, no column of numbers has
-        a decimal point, and some cell has a comma that sets no thousands apart.
-    """
-    if separator == ",":
-        return "."
-    sure = False
-    for column in columns:
-        cells = set(column)
-        numbers = {cell for cell in cells if number(cell) is not None}
-        if any("." in cell for cell in numbers) and all(map(almost, cells - numbers)):
-            return "."
-        sure = sure or any(map(_SURE.fullmatch, cells))
-    return "," if sure else "."
-
-
 def plain_decimal(cells: Collection[str]) -> str | None:
     """Return the decimal sign of some numbers, if only one is used and it sets no thousands apart.
 
@@ -291,7 +268,7 @@ def plain_decimal(cells: Collection[str]) -> str | None:
         [',', '.', None, None]
     """
     signs = [s for s in ".," if any(s in cell and number(cell, s) is not None for cell in cells)]
-    sure = any(_SURE.fullmatch(cell.replace(".", ",")) for cell in cells)
+    sure = any(SURE.fullmatch(cell.replace(".", ",")) for cell in cells)
     return signs[0] if sure and len(signs) == 1 else None
 
 

@@ -1,10 +1,10 @@
 """Times until an event as labels: a column of times, and one that says whether it was seen."""
 
+import numpy as np
 from torch import Tensor
 
 from unseen.core.labels import exact_numbers
-from unseen.datasets.tables.sheet import Sheet, WrongNumber
-from unseen.errors import UnseenError
+from unseen.datasets.tables.sheet import Sheet, UnfitCells, WrongNumber
 
 #: What a cell says of the event.
 WORDS = {
@@ -39,24 +39,26 @@ def times_of(sheet: Sheet, time: str, event: str) -> Tensor:
     try:
         times = sheet.numbers(time)
     except WrongNumber as error:
-        raise UnseenError(
+        raise UnfitCells(
             f"the time {error.cell!r} in {sheet.at(error.line)} of {sheet.name}, {time!r}, is not "
             "a number:",
             remedy="write the days, or another unit, from the start to the event.",
         ) from None
-    for value, line in zip(times, sheet.lines, strict=True):
-        if value < 0:
-            raise UnseenError(
-                f"the time {value:g} in {sheet.at(line)} of {sheet.name}, {time!r}, is below 0:",
-                remedy="times count from the start; correct it, or leave the row out.",
-            )
-    flags = []
-    for cell, line in zip(sheet.full(event, "event"), sheet.lines, strict=True):
-        if (flag := flag_of(cell)) is None:
-            raise UnseenError(
-                f"the event {cell!r} in {sheet.at(line)} of {sheet.name}, {event!r}, is neither of "
-                f"{', '.join(WORDS)}:",
-                remedy="write 1 where the event was seen and 0 where the row was censored.",
-            )
-        flags.append(flag)
-    return exact_numbers([*zip(times, map(float, flags), strict=True)])
+    if (times < 0).any():
+        row = int((times < 0).argmax())
+        raise UnfitCells(
+            f"the time {times[row]:g} in {sheet.at_row(row)} of {sheet.name}, {time!r}, is "
+            "below 0:",
+            remedy="times count from the start; correct it, or leave the row out.",
+        )
+    cells = sheet.full(event, "event")
+    flags = [flag_of(cell) for cell in cells.plain]
+    if None in flags:
+        row = cells.first_row(np.array([flag is None for flag in flags]))
+        raise UnfitCells(
+            f"the event {cells[row]!r} in {sheet.at_row(row)} of {sheet.name}, {event!r}, is "
+            f"neither of {', '.join(WORDS)}:",
+            remedy="write 1 where the event was seen and 0 where the row was censored.",
+        )
+    events = np.array(flags, dtype=np.float64)[cells.codes]
+    return exact_numbers(np.stack([times, events], axis=1))

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from unseen.core.atomic import write_atomically
+from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.identifiers import check_almost, check_identifiers
-from unseen.datasets.tables.sheet import Sheet, blank, names_of, with_usual
+from unseen.datasets.tables.sheet import Sheet, names_of, with_usual
 from unseen.errors import UnseenError, nearest, optional
 from unseen.expression import Call, text
 
@@ -101,7 +102,7 @@ def as_frame(sheet: Sheet, path: Path) -> Sheet:
     """Return a sheet as errors name it, if its file is one that `expression_of` wrote."""
     if path.parts[-3:-1] != ("unseen", FOLDER):
         return sheet
-    return replace(sheet, name=NAME, lines=[*range(len(sheet.lines))], place=PLACE)
+    return replace(sheet, name=NAME, lines=range(len(sheet.lines)), place=PLACE)
 
 
 def _check_shape(frame: Any) -> None:
@@ -148,26 +149,27 @@ def _categorical(
         check_identifiers(sheet, [name for name in words if name not in named])
 
     def words_alone(name: str) -> bool:
-        return not _are_flags(frame[name]) and all(
-            sheet.number(cell) is None for cell in {*sheet.present(name)}
-        )
+        return not (_are_flags(frame[name]) or sheet.column(name).are_numbers.any())
 
     kind = pandas.CategoricalDtype
     own = [name for name in words if isinstance(frame[name].dtype, kind) or words_alone(name)]
     for name in own:
-        if not isinstance(frame[name].dtype, kind) and name not in named and sheet.present(name):
+        if (
+            not isinstance(frame[name].dtype, kind)
+            and name not in named
+            and sheet.column(name).present
+        ):
             check_almost(sheet, name)
     return [*own, *(name for name in named if name not in own)]
 
 
 def _sheet(frame: Any, names: Sequence[str], options: Mapping[str, Any]) -> Sheet:
     missing = options.get("missing")
-    empty = blank(with_usual(missing or ()))
-    columns = {}
+    empty, columns = with_usual(missing or ()), {}
     for name in names:
         cells = frame[name].astype(object).where(frame[name].notna(), "").map(str)
-        columns[name] = [None if empty(cell) else cell for cell in map(str.strip, cells)]
-    return Sheet(NAME, columns, [*range(len(frame))], place=PLACE)
+        columns[name] = Cells.of([*map(str.strip, cells)]).without(empty)
+    return Sheet(NAME, columns, range(len(frame)), place=PLACE)
 
 
 def with_plain_names(frame: Any) -> Any:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from unseen.datasets.tables.check_matrix import Remark
 from unseen.datasets.tables.encoding import Schema
 
 #: A column may do so by chance: this many ways to order the classes make that unlikely.
@@ -17,7 +18,7 @@ SHARE = 0.1
 EXACT = 1 - 1e-9
 
 
-def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | None) -> list[str]:
+def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | None) -> list[Remark]:
     """Return a remark on each column that tells the label without an error.
 
     Args:
@@ -31,7 +32,7 @@ def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | Non
         >>> giveaways(Schema(("weeks",)), x, y, ("no", "yes"))[0].partition(":")[0]
         "the column 'weeks' alone gives the label away"
     """
-    notes = []
+    notes = list[Remark]()
     for j, name in enumerate(schema.columns):
         if classes is None:
             numbers = [y] if y.ndim == 1 else [y[:, 0]]
@@ -43,36 +44,44 @@ def giveaways(schema: Schema, x: Tensor, y: Tensor, classes: Sequence[str] | Non
         else:
             tells = by_order(x[:, j], y) or by_levels(x[:, j].isnan().double(), y)
         if tells:
-            notes.append(
+            role = "category" if name in schema.categories else "feature"
+            text = (
                 f"the column {name!r} alone gives the label away: it tells the label of every row "
                 f"without an error; if it is not known before the label is, write drop={[name]!r}"
             )
+            notes.append(Remark.of(text, "gives the label away", role, drop=[name]))
     return notes
 
 
 def _sure(y: Tensor) -> bool:
     """Whether the classes have so many rows that no column orders them by chance."""
-    rarest = int(y.bincount()[y.bincount() > 0].min())
-    return len(y.unique()) > 1 and math.comb(len(y), min(rarest, 20)) >= ORDERS and rarest > 2
+    counts = y.bincount()
+    rarest = int(counts[counts > 0].min())
+    several = len(_occurring(y)) > 1
+    return several and math.comb(len(y), min(rarest, 20)) >= ORDERS and rarest > 2
+
+
+def _occurring(y: Tensor) -> list[int]:
+    codes: list[int] = y.bincount().nonzero().flatten().tolist()
+    return codes
 
 
 def by_levels(codes: Tensor, y: Tensor) -> bool:
     """Return whether rows of one code are of one class, and codes are few."""
-    levels, places = codes.unique(return_inverse=True)
-    if not 1 < len(levels) <= max(2, SHARE * len(y)):
-        return False
-    pairs = torch.stack([places, y], 1).unique(dim=0)
-    return len(pairs) == len(levels)
+    places = codes.long() + 1  # from 0 on, the code of a missing cell
+    counts = torch.bincount(places * (int(y.max()) + 1) + y).nonzero().flatten()
+    levels = int((places.bincount() > 0).sum())
+    return 1 < levels <= max(2, SHARE * len(y)) and len(counts) == levels
 
 
 def by_order(x: Tensor, y: Tensor) -> bool:
     """Return whether each class has a range of numbers without another class's, wherever known."""
     has_value = ~x.isnan()
     own, labels = x[has_value], y[has_value]
-    if not len(own) or len(labels.unique()) < len(y.unique()) or not _sure(labels):
+    if not len(own) or len(_occurring(labels)) < len(_occurring(y)) or not _sure(labels):
         return False
     ends = sorted(
-        (float(own[labels == c].min()), float(own[labels == c].max())) for c in labels.unique()
+        (float(own[labels == c].min()), float(own[labels == c].max())) for c in _occurring(labels)
     )
     return all(high < low for (_, high), (low, _) in pairwise(ends))
 

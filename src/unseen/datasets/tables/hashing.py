@@ -10,7 +10,6 @@ Source:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Numbers per cell up to which tables stay in memory: they are dense.
 MOST = 2**16
-#: A word, as `HashingVectorizer` reads them: two letters, digits or underscores, or more.
-WORD = re.compile(r"\b\w\w+\b")
 #: Words of a cell that looks like text.
 SENTENCE = 5
 
@@ -73,20 +70,11 @@ def vectorizer(features: int, pairs: bool) -> Any:
     return HashingVectorizer(n_features=features, ngram_range=(1, 2 if pairs else 1))
 
 
-def words(cell: str) -> int:
-    """Return how many words a cell has.
-
-    Example:
-        >>> words("Check out my channel!!! a 1 :)")
-        4
-    """
-    return len(WORD.findall(cell))
-
-
 def looks_like_text(sheet: Sheet, name: str) -> bool:
     """Return whether half of a column's cells or more have five words or more."""
-    cells = sheet.present(name)
-    return 2 * sum(words(cell) >= SENTENCE for cell in cells) >= max(1, len(cells))
+    cells = sheet.column(name)
+    long = int(cells.counts[cells.word_counts >= SENTENCE].sum())
+    return 2 * long >= max(1, cells.present)
 
 
 def check_texts(sheet: Sheet, names: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -106,17 +94,17 @@ def check_texts(sheet: Sheet, names: Sequence[str], others: Sequence[str]) -> li
     """
     notes = []
     for name in names:
-        cells = sheet.present(name)
+        cells = sheet.column(name)
         if name in others or names.count(name) > 1:
             raise UnseenError(
                 f"the column {name!r} is named in 'text' and once more in the data set's options.",
                 remedy="Give each column one role.",
             )
-        if cells and all(sheet.number(cell) is not None for cell in cells):
+        if cells.present and cells.all_numbers:
             raise UnseenError(
                 f"the column {name!r} of {sheet.name}, named in 'text', holds only numbers.",
                 remedy="Leave it out of 'text'; if they are codes, name it in 'categorical'.",
             )
-        if not any(map(words, cells)):
+        if not cells.word_counts.any():
             notes.append(f"the text {name!r} has no words in any row: all of its features are 0")
     return notes

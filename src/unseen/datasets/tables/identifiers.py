@@ -2,15 +2,16 @@
 
 import re
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib import resources
 
 from pydantic import TypeAdapter
 
-from unseen.datasets.tables.dialect import almost, number, ungrouped
+from unseen.datasets.tables.cells import Cells
+from unseen.datasets.tables.dialect import number, ungrouped
 from unseen.datasets.tables.hashing import looks_like_text
 from unseen.datasets.tables.remarks import dates, measured_in
-from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.sheet import Sheet, UnfitCells
 from unseen.errors import UnseenError
 
 #: More different values than this are many: below, a column may be anything.
@@ -31,16 +32,16 @@ def identifier(sheet: Sheet, name: str) -> str | None:
         that are different in every row, under a name such as `id`. Numbers of any other name may be
         measurements.
     """
-    cells = sheet.present(name)
-    values = set(cells)
-    if len(values) <= MANY:
+    cells = sheet.column(name)
+    values, rows = len(cells.arrow), cells.present
+    if values <= MANY:
         return None
-    if _texts(values, sheet.dialect.decimal):
-        many = 2 * len(values) > len(cells)
-        return f"{len(values):,} different texts in {len(cells):,} rows" if many else None
+    if _texts(cells):
+        many = 2 * values > rows
+        return f"{values:,} different texts in {rows:,} rows" if many else None
     named = named_id(name) or counts_rows(name)
-    if len(values) == len(cells) and named and all(map(_WHOLE.fullmatch, values)):
-        return f"{len(cells):,} whole numbers, all different"
+    if values == rows and named and all(map(_WHOLE.fullmatch, cells.texts)):
+        return f"{rows:,} whole numbers, all different"
     return None
 
 
@@ -53,20 +54,21 @@ def unit(sheet: Sheet, name: str) -> str | None:
     """
     if not (named_id(name) or words(name) & WORDS["units"]):
         return None
-    cells = sheet.present(name)
-    values = set(cells)
-    repeat = MANY < len(values) < len(cells)
+    cells = sheet.column(name)
+    values, rows = cells.texts, cells.present
+    repeat = MANY < len(values) < rows
     if not repeat or any(number(v) is not None and not _WHOLE.fullmatch(v) for v in values):
         return None
-    return f"{len(values):,} different values in {len(cells):,} rows"
+    return f"{len(values):,} different values in {rows:,} rows"
 
 
-def _texts(values: Collection[str], decimal: str | None) -> bool:
+def _texts(cells: Cells) -> bool:
     """Whether half of the values or more are not numbers, whatever their decimal sign."""
-    signs = {decimal, "."}
-    spelt = [v for v in values if any(number(v, sign) is not None for sign in signs)]
-    near_numbers = [v for v in {*values} - {*spelt} if "_" not in v and almost(v)]
-    return 2 * (len(spelt) + len(near_numbers)) <= len(values)
+    if cells.all_numbers:
+        return not len(cells.arrow)
+    near = (text for text, near in zip(cells.texts, cells.are_almost, strict=True) if near)
+    nearly = sum("_" not in text or number(text) is not None for text in near)
+    return 2 * (int(cells.are_numbers.sum()) + nearly) <= len(cells.texts)
 
 
 def named_id(name: str) -> bool:
@@ -102,8 +104,7 @@ def words(name: str) -> set[str]:
 def repeated(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
     """Return the columns of words that name units, one indicator each as features, and why."""
     reasons = {name: why for name in names if (why := unit(sheet, name))}
-    decimal = sheet.dialect.decimal
-    return {n: why for n, why in reasons.items() if _texts({*sheet.present(n)}, decimal)}
+    return {n: why for n, why in reasons.items() if _texts(sheet.column(n))}
 
 
 def suspects(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
@@ -136,13 +137,14 @@ def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
 
 def check_almost(sheet: Sheet, name: str) -> None:
     """Refuse a column without true words, in which some cells are nearly numbers: 1_000, 0x10."""
-    texts = {cell for cell in sheet.present(name) if sheet.number(cell) is None}
-    if not all(almost(text) or number(text) is not None for text in texts):
+    cells = sheet.column(name)
+    if not (cells.are_numbers | cells.are_almost).all():
         return
-    cells = zip(sheet.lines, sheet.columns[name], strict=True)
-    line, cell = next((line, cell) for line, cell in cells if cell in texts)
-    raise UnseenError(
-        f"{sheet.at(line)} of {sheet.name} has {cell!r} in the column {name!r}, nearly a number:",
+    row = cells.first_row(cells.are_almost)
+    cell = cells[row]
+    raise UnfitCells(
+        f"{sheet.at_row(row)} of {sheet.name} has {cell!r} in the column {name!r}, nearly a "
+        "number:",
         remedy=f"{spelling_remedy(sheet, str(cell))}. If not a number, add it to 'categorical'.",
     )
 
@@ -163,8 +165,8 @@ def spelling_remedy(sheet: Sheet, cell: str) -> str:
     if comma or cell.count(",") != 1 or "." in cell:
         sign = "comma" if comma else "point"
         return f"write it in plain digits, with a {sign} for decimals"
-    numeric = (name for name in sheet.columns if None not in map(number, sheet.present(name)))
-    other = next((name for name in numeric if any("." in c for c in sheet.present(name))), None)
+    numeric = (name for name, cells in sheet.columns.items() if cells.all_numbers)
+    other = next((name for name in numeric if sheet.columns[name].have_point), None)
     if other is not None:
         return f"write it with a decimal point, as in the column {other!r}, or all with decimal=','"
     return "if that is a decimal comma, write decimal=','; if not, write it in plain digits"

@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unseen.core.labels import exact_numbers
+from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.dialect import almost, number
 from unseen.datasets.tables.identifiers import MANY, spelling_remedy
-from unseen.datasets.tables.sheet import Sheet, WrongNumber, coded, codes_of, identity
+from unseen.datasets.tables.sheet import Sheet, UnfitCells, WrongNumber, coded, codes_of
 from unseen.errors import UnseenError, nearest
 
 #: Classes up to which numbers that are not whole may be names.
@@ -19,10 +21,10 @@ MOST = 10
 def labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
     """Return the rows with a label and a remark on the others, which are refused or dropped."""
     cells, owners = sheet.column(label), sheet.full(domain, "domain")
-    gaps = [i for i, cell in enumerate(cells) if cell is None]
-    if not gaps:
+    if cells.present == len(cells):
         return sheet, []
-    every, without = Counter(owners), Counter(owners[i] for i in gaps)
+    gaps = np.flatnonzero(cells.missing)
+    every, without = Counter(owners), Counter(owners.take(gaps))
     sites = sorted(without.items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{name} {count:,} of {every[name]:,}" for name, count in sites[:MANY])
     listed += f" and {len(sites) - MANY} more sites" if len(sites) > MANY else ""
@@ -31,13 +33,14 @@ def labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, 
         other = "" if drop else ", or leave these rows out by missing_label='drop'"
         raise UnseenError(
             f"{rows} of {sheet.name} have no value in {label!r}, the column of the label "
-            f"({listed}), the first in {sheet.at(sheet.lines[gaps[0]])}.",
+            f"({listed}), the first in {sheet.at_row(gaps[0])}.",
             remedy=f"Fill in the values{other}.",
         )
-    empty = [name for name in every if every[name] == without[name]]
+    empty = [str(name) for name in every if every[name] == without[name]]
     remark = f"; nothing is left of {', '.join(empty)}" if empty else ""
-    whole = [i for i, cell in enumerate(cells) if cell is not None]
-    return sheet.take(whole), [f"{rows} left out, which have no label: {listed}{remark}"]
+    return sheet.take(np.flatnonzero(~cells.missing)), [
+        f"{rows} left out, which have no label: {listed}{remark}"
+    ]
 
 
 def labels(
@@ -55,7 +58,7 @@ def labels(
         cell = error.cell
         nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)
         remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
-        raise UnseenError(
+        raise UnfitCells(
             f"the label {cell!r} in {sheet.at(error.line)} of {sheet.name}, {label!r}, is not a "
             "number:",
             remedy=f"{remedy}. If the labels are classes, write task='classification'.",
@@ -67,7 +70,7 @@ def _check_numbers(sheet: Sheet, label: str, names: Sequence[str]) -> None:
     nearly = [name for name in names if number(name) is None]
     if len(names) <= MOST or not nearly or not all(map(almost, nearly)):
         return
-    raise UnseenError(
+    raise UnfitCells(
         f"the label {label!r} of {sheet.name} has {len(names):,} classes, and all are nearly "
         f"numbers, such as {nearly[0]!r}:",
         remedy=f"{spelling_remedy(sheet, nearly[0])}. To predict it as a number: "

@@ -1,16 +1,18 @@
 """What deserves a remark in columns that a study takes: names of people, dates, constants."""
 
-import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unseen.datasets.tables.cells import identity
+from unseen.datasets.tables.check_matrix import ALONE, SPELLING, Remark, tagged
 from unseen.datasets.tables.encoding import Schema, unscaled
-from unseen.datasets.tables.sheet import Sheet, coded, identity
+from unseen.datasets.tables.sheet import Sheet
+from unseen.datasets.tables.spellings import LARGEST
 
 #: A categorical column of more values than this, half of which or more have fewer rows than that.
 LEVELS, ROWS = 50, 5
@@ -32,7 +34,7 @@ SHARE = 0.9
 
 def dates(sheet: Sheet, name: str) -> bool:
     """Return whether a column's values look like dates, in one of the usual spellings."""
-    values = set(sheet.present(name))
+    values = sheet.column(name).texts
     return bool(values) and sum(map(is_date, values)) >= SHARE * len(values)
 
 
@@ -48,11 +50,11 @@ def is_date(cell: str) -> bool:
 
 def measured_in(sheet: Sheet, name: str) -> str | None:
     """Return the text behind the number in each of a column's cells, such as kg, or None."""
-    values = {*sheet.present(name)}
-    if len(values) < MEASURED:
-        return None
-    units = {match[1] if (match := _MEASURED.fullmatch(value)) else None for value in values}
-    return units.pop() if len(units) == 1 else None
+    values = sheet.column(name).texts
+    first = _MEASURED.fullmatch(values[0]) if len(values) >= MEASURED else None
+    matches = map(_MEASURED.fullmatch, values if first else ())
+    same = first and all(match and match[1] == first[1] for match in matches)
+    return first[1] if first and same else None
 
 
 def many_levels(sheet: Sheet, name: str) -> str | None:
@@ -60,11 +62,10 @@ def many_levels(sheet: Sheet, name: str) -> str | None:
 
     They are many where most are rare, and beyond `MANY` levels whatever their rows.
     """
-    levels, codes = coded(sheet.plain(name))
+    levels, codes = sheet.column(name).levels
     if len(levels) <= LEVELS:
         return None
-    counts = Counter(codes[codes >= 0].tolist())
-    rare = sum(n < ROWS for n in counts.values())
+    rare = int((np.bincount(codes[codes >= 0]) < ROWS).sum())
     if 2 * rare >= len(levels):
         return f"{len(levels):,} values, {rare:,} of them in fewer than {ROWS} rows"
     return f"{len(levels):,} values" if len(levels) > MANY else None
@@ -72,16 +73,19 @@ def many_levels(sheet: Sheet, name: str) -> str | None:
 
 def constant(sheet: Sheet, name: str) -> bool:
     """Return whether all rows have the same value."""
-    return len(coded(sheet.plain(name))[0]) == 1 and None not in sheet.columns[name]
+    cells = sheet.column(name)
+    different = cells.all_numbers and len({*cells.values[:MANY].tolist()}) > 1
+    return not different and cells.present == len(cells) and len(cells.levels[0]) == 1
 
 
 def drowns(sheet: Sheet, name: str) -> bool:
     """Return whether a column's numbers differ, but too little beside their size to be scaled."""
-    numbers = [float(cell) for cell in sheet.plain(name) if cell is not None]
-    if len({*numbers}) < 2 or not all(map(math.isfinite, numbers)):
+    cells = sheet.column(name)
+    if not (np.abs(cells.values) <= LARGEST).all() or np.ptp(cells.values) == 0:
         return False
     schema = Schema((name,))
-    return bool(unscaled(schema, schema.sums(torch.tensor(numbers, dtype=torch.float64)[:, None])))
+    numbers = torch.from_numpy(cells.numbers[~cells.missing])
+    return bool(unscaled(schema, schema.sums(numbers[:, None])))
 
 
 def respelled(cells: Sequence[str], what: str) -> list[str]:
@@ -146,7 +150,7 @@ def spelled(name: str) -> str:
 
 def levels_apart(
     name: str, levels: Sequence[str], codes: Tensor, owners: Tensor, sites: Sequence[str]
-) -> list[str]:
+) -> list[Remark]:
     """Return remarks on categories that sites spell differently, or that one site has alone.
 
     Args:
@@ -161,7 +165,7 @@ def levels_apart(
         >>> levels_apart("sex", ["f", "m", "male"], codes, owners, "abc")[0].partition(":")[0]
         "2 of 2 rows of site 'c' have a category of 'sex' that no other site has, such as 'male'"
     """
-    notes = twins(levels, f"category of {name!r}")
+    notes = tagged(twins(levels, f"category of {name!r}"), SPELLING, "category")
     has_value = codes >= 0
     there = torch.zeros(len(levels), len(sites), dtype=torch.bool)
     there[codes[has_value].long(), owners[has_value]] = True
@@ -170,11 +174,12 @@ def levels_apart(
         own = codes[has_value & (owners == code)].long()
         apart = own[lone[own]]
         if 2 * len(apart) >= max(1, len(own)):
-            notes.append(
+            text = (
                 f"{len(apart):,} of {len(own):,} rows of site {site!r} have a category of "
                 f"{name!r} that no other site has, such as {levels[int(apart[0])]!r}: write the "
                 "categories alike at all sites if they are one"
             )
+            notes.append(Remark.of(text, ALONE, "category"))
     return notes
 
 
@@ -193,25 +198,28 @@ def _and_more(count: int) -> str:
     return f", and so are those of {count:,} more" if count else ""
 
 
-def of_categories(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
+def of_categories(sheet: Sheet, names: Sequence[str]) -> dict[str, Remark]:
     """Return the remarks on categorical features, by column."""
-    notes = {}
+    notes = dict[str, Remark]()
     for name in names:
         if dates(sheet, name):
-            notes[name] = (
+            text = (
                 f"the column {name!r} looks like dates: each becomes a category, which a new site "
                 f"will not have; write drop={[name]!r}, or make a number of it, such as days since "
                 "a date"
             )
+            notes[name] = Remark.of(text, "date", "category", drop=[name])
         elif measure := measured_in(sheet, name):
-            notes[name] = (
+            text = (
                 f"the column {name!r} has {measure!r} behind the number in every cell: each value "
                 "becomes a category; write it into the column's name to have numbers"
             )
+            notes[name] = Remark.of(text, "unit of measurement in cells", "category")
         elif many := many_levels(sheet, name):
-            notes[name] = (
+            text = (
                 f"the column {name!r} has {many}: each value becomes a feature, whose name the "
                 f"model's files list; write drop={[name]!r} if they name people or places, or "
                 f"text={[name]!r} to have their words without names"
             )
+            notes[name] = Remark.of(text, "identifier or name", "category", drop=[name])
     return notes

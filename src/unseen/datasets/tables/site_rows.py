@@ -1,10 +1,13 @@
 """Which sites of a table are read, and which of them are too small to train at."""
 
-from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.tables.sheet import Sheet, coded, identity
+from unseen.datasets.tables.cells import identity
+from unseen.datasets.tables.sheet import Sheet, coded
 from unseen.errors import UnseenError, nearest
 
 #: Sites that a remark names.
@@ -30,24 +33,25 @@ def leave_out(
         if identity(name) not in set(map(identity, names)):
             raise nearest("site to leave out", name, names)
     unread = [name for name in names if identity(name) in out]
-    return _rest(sheet, names, codes.tolist(), unread, "named in 'without'")
+    return _rest(sheet, names, codes.numpy(), unread, "named in 'without'")
 
 
 def leave_small(sheet: Sheet, domain: str, least: int) -> tuple[Sheet, list[str]]:
     """Return the rows of the sites that have enough of them, and a remark on the others."""
     names, codes = coded(sheet.full(domain, "domain"))
-    sizes = Counter(codes.tolist())
+    sizes = codes.bincount().tolist()
     small = [name for code, name in enumerate(names) if sizes[code] < least]
-    return _rest(sheet, names, codes.tolist(), small, f"of fewer than {least} rows")
+    return _rest(sheet, names, codes.numpy(), small, f"of fewer than {least} rows")
 
 
 def _rest(
-    sheet: Sheet, names: Sequence[str], codes: Sequence[int], out: Sequence[str], why: str
+    sheet: Sheet, names: Sequence[str], codes: NDArray[np.int64], out: Sequence[str], why: str
 ) -> tuple[Sheet, list[str]]:
     if not out:
         return sheet, []
-    rows = [i for i, code in enumerate(codes) if names[code] not in out]
-    if not rows:
+    stays = np.array([name not in out for name in names])
+    rows = np.flatnonzero(stays[codes])
+    if not len(rows):
         raise UnseenError(
             f"no site of {sheet.name} is left: all {len(names)} are {why}.",
             remedy="Look at the options 'least' and 'without'.",

@@ -17,8 +17,10 @@ from unseen.datasets import heart
 from unseen.datasets import load as load_named
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.standin import marker
-from unseen.datasets.tables.delimited import READING, assemble
-from unseen.datasets.tables.sheet import Sheet, names_of, read
+from unseen.datasets.tables.cells import Cells
+from unseen.datasets.tables.delimited import assemble
+from unseen.datasets.tables.sheet import Sheet, names_of
+from unseen.datasets.tables.table_files import READING, read
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.federation.flower.terms import Refused
@@ -206,11 +208,11 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
             what = f"the column {column!r} of {sheet.name} says {names}; the site is {site.name!r}."
             raise UnseenError(what, remedy="Rename the site, or leave the column out.")
         rows = [i for i, owner in enumerate(owners) if owner == site.name]
-        columns = {key: [cells[i] for i in rows] for key, cells in columns.items()}
+        columns = {key: cells.take(rows) for key, cells in columns.items()}
         sheet = replace(sheet, lines=[sheet.lines[i] for i in rows])
     columns = {key: cells for key, cells in columns.items() if key not in options["drop"]}
     _check_names(replace(sheet, columns=columns), options)
-    columns[SITE] = [site.name] * len(sheet.lines)
+    columns[SITE] = Cells.repeated(site.name, len(sheet.lines))
     reading = {**options, "domain": SITE, "drop": ()}
     return replace(assemble(replace(sheet, columns=columns), **reading), name=name)
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from unseen.core import Client, Method, Split
 from unseen.datasets import info
 from unseen.datasets.dataset import Domain, lone_classes
+from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.encoding import feature_names
 from unseen.datasets.tables.remarks import twins
-from unseen.datasets.tables.sheet import identity
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.terms import Facts, Terms

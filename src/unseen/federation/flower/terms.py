@@ -20,10 +20,11 @@ from torch import Tensor
 
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.encoding import Schema
 from unseen.datasets.tables.hashing import Hashed
 from unseen.datasets.tables.label_column import check_positive, positive_last
-from unseen.datasets.tables.sheet import coded, identity
+from unseen.datasets.tables.sheet import coded
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.

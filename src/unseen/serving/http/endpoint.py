@@ -10,8 +10,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import pyarrow.parquet
+
 from unseen.core.templates import render
-from unseen.errors import UnseenError, check_known, nearest, optional
+from unseen.errors import UnseenError, check_known, nearest
 from unseen.serving.directory import Trained
 from unseen.serving.policy import Policy
 from unseen.serving.predict import Columns, Line, Runtime, answered, marked, writing
@@ -154,10 +156,8 @@ def check_copies_of(lines: Sequence[Line], keep: Sequence[str]) -> None:
 
 def rows_of_parquet(content: bytes, most: int) -> list[dict[str, object]]:
     """Return the rows of a Parquet file; refuse more than `most` before they are read."""
-    needs = ("/predict/parquet needs", "parquet", "send csv")
-    parquet = optional("pyarrow.parquet", *needs)
     try:
-        file = parquet.ParquetFile(io.BytesIO(content))
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
         if file.metadata.num_rows > most:
             raise TooMuch(f"one request may have {most} rows; found {file.metadata.num_rows}.")
         rows: list[dict[str, object]] = file.read().to_pylist()

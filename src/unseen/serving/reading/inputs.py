@@ -2,13 +2,16 @@
 
 import inspect
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.core.templates import render
@@ -16,10 +19,11 @@ from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.image_files.images import View
+from unseen.datasets.tables.cells import Cells, blank, identity
 from unseen.datasets.tables.dialect import Dialect
 from unseen.datasets.tables.encoding import FLAT, Schema, encode, feature_names, indicators
 from unseen.datasets.tables.hashing import Hashed
-from unseen.datasets.tables.sheet import MISSING, blank, codes_of, identity, names_of, with_usual
+from unseen.datasets.tables.sheet import MISSING, codes_of, names_of, with_usual
 from unseen.errors import UnseenError
 from unseen.expression import parse
 
@@ -43,6 +47,21 @@ class ImageInputs:
 
     def to_json(self) -> dict[str, Any]:
         return described("images", self, **asdict(self.view))
+
+
+@dataclass(frozen=True)
+class RawRows:
+    """Rows as numbers.
+
+    Attributes:
+        x: Numbers, codes and the counts of words [N, C], NaN where missing.
+        faults: Row -> the first of its cells that is not what its column holds.
+        unseen: Row -> its cells with a category that no training site had.
+    """
+
+    x: NDArray[np.float64]
+    faults: dict[int, str]
+    unseen: dict[int, list[str]]
 
 
 @dataclass(frozen=True)
@@ -111,48 +130,60 @@ class TableInputs:
             c: tuple(n for i, n in enumerate(names) if i in by_column[c]) for c, names in levels
         }
 
-    def values(self, cells: Mapping[str, str]) -> tuple[list[float], list[str]]:
-        """Return a row's numbers and codes, NaN where missing, and what no training site had.
+    def values(self, rows: Sequence[Mapping[str, str]]) -> RawRows:
+        """Return rows as numbers and codes, what is wrong with them, and what is unseen.
 
         Args:
-            cells: Column -> cell.
+            rows: Of each row column -> cell.
         """
-        numbers, unseen = [], []
-        for column in self.schema.columns:
-            cell = cells[column].strip()
-            if self.is_missing(cell):
-                numbers.append(math.nan)
-            elif column in self.codes:
-                names = self.schema.categories[column]
-                code = self.codes[column].get(self.identity(cell), len(names))
-                if code == len(names) or names[code] not in self.levels[column]:
-                    unseen.append(f"{column} = {cell!r}")
-                numbers.append(float(code))
+        raw = RawRows(np.full((len(rows), self.schema.width), math.nan), {}, defaultdict(list))
+        for j, column in enumerate(self.schema.columns):
+            cells = self._cells(rows, column)
+            if column in self.codes:
+                values, usual = self._codes(column, cells)
+                for row in np.flatnonzero(cells.rows_of(~usual)).tolist():
+                    raw.unseen[row].append(f"{column} = {cells[row]!r}")
             else:
-                numbers.append(self._number(column, cell))
+                values, kind = self._numbers(column, cells)
+                for row in np.flatnonzero(cells.rows_of(np.isnan(values))).tolist():
+                    raw.faults.setdefault(row, f"{column} = {cells[row]!r} is {kind}")
+            if column in self.blank:
+                values = np.where(values == 0, math.nan, values)
+            raw.x[:, j] = np.append(values, math.nan)[cells.codes]
+        end = len(self.schema.columns)
         for column, hashed in self.schema.texts.items():
-            cell = cells[column].strip()
-            numbers += hashed([None if self.is_missing(cell) else cell])[0].tolist()
-        return numbers, unseen
+            raw.x[:, end : end + hashed.features] = hashed([*self._cells(rows, column)])
+            end += hashed.features
+        return raw
+
+    def _cells(self, rows: Sequence[Mapping[str, str]], column: str) -> Cells:
+        cells = Cells.of([row[column].strip() for row in rows], self.dialect.decimal)
+        return cells.without(self.missing)
+
+    def _codes(self, column: str, cells: Cells) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the code of each text of a categorical column, and which a training site had."""
+        names, own, levels = self.schema.categories[column], self.codes[column], self.levels[column]
+        codes = [own.get(identity(text), len(names)) for text in cells.plain]
+        usual = [code < len(names) and names[code] in levels for code in codes]
+        return np.array(codes, dtype=np.float64), np.array(usual, dtype=bool)
+
+    def _numbers(self, column: str, cells: Cells) -> tuple[NDArray[np.float64], str]:
+        """Return the number of each text, NaN where it spells none, and what it then is."""
+        if column in self.schema.flags:
+            flags = [FLAGS.get(text.lower(), math.nan) for text in cells.texts]
+            return np.array(flags, dtype=np.float64), "neither 0, 1, yes nor no"
+        values = np.where(np.isfinite(cells.values), cells.values, math.nan)
+        for i in np.flatnonzero(np.isnan(values)).tolist():
+            values[i] = TRUTHS.get(cells.texts[i].lower(), math.nan)
+        comma = " with a decimal comma" if self.dialect.decimal == "," else ""
+        return values, f"not a number{comma}"
 
     def identity(self, cell: str) -> tuple[bool, Decimal, str]:
         """Return what cells of one value have in common."""
         return identity(self.dialect.plain(cell))
 
-    def _number(self, column: str, cell: str) -> float:
-        if column in self.schema.flags:
-            if cell.lower() not in FLAGS:
-                raise UnseenError(f"{column} = {cell!r} is neither 0, 1, yes nor no")
-            return FLAGS[cell.lower()]
-        word = cell.lower()
-        value = TRUTHS[word] if word in TRUTHS else self.dialect.finite(cell)
-        if value is None:
-            comma = " with a decimal comma" if self.dialect.decimal == "," else ""
-            raise UnseenError(f"{column} = {cell!r} is not a number{comma}")
-        return math.nan if column in self.blank and value == 0 else value
-
-    def encode(self, rows: Sequence[Sequence[float]]) -> Tensor:
-        return encode(*self.wide, torch.tensor(rows, dtype=torch.float64))
+    def encode(self, rows: NDArray[np.float64] | Sequence[Sequence[float]]) -> Tensor:
+        return encode(*self.wide, torch.as_tensor(rows, dtype=torch.float64))
 
     def recode(self, schema: Schema, x: Tensor) -> Tensor:
         """Return the inputs for a raw table that was read again, whose codes may differ.

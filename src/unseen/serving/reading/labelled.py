@@ -15,8 +15,9 @@ from unseen.core.labels import exact_numbers
 from unseen.datasets import info, load
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import folded
+from unseen.datasets.tables.cells import identity
 from unseen.datasets.tables.encoding import FLAG, Schema
-from unseen.datasets.tables.sheet import codes_of, identity
+from unseen.datasets.tables.sheet import codes_of
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.directory import Trained
@@ -232,9 +233,8 @@ class LabelledData:
             return torch.tensor(values).long()
         if self.trained.scale is None:
             return exact_numbers(values)
-        return torch.tensor(
-            values, dtype=torch.float64 if self.trained.scale.far else torch.float32
-        )
+        kind = torch.float64 if self.trained.scale.far else torch.float32
+        return torch.tensor(values, dtype=kind)
 
     def _units(self, items: Sequence[Item]) -> tuple[str, ...]:
         """Return whose rows these are, where training had a column of units that is here, too."""

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from unseen.datasets.image_files.images import SUFFIXES, Tree, is_archive, pixels
 from unseen.datasets.tables.dialect import BROKEN, Dialect, open_text
-from unseen.datasets.tables.sheet import cells_by_line
+from unseen.datasets.tables.parquet_rows import columns_and_rows, is_parquet, plain_cell
+from unseen.datasets.tables.table_files import cells_by_line
 from unseen.errors import UnseenError
 from unseen.serving.reading.inputs import Arrays, ImageInputs, Inputs, TableInputs
-from unseen.serving.reading.parquet_rows import columns_and_rows, is_parquet
 from unseen.serving.reading.row_columns import PLAIN, fitted, has_surrogate, header_fault
 
 #: Images and rows per forward pass by default: few images stay in the processor's cache.
@@ -83,7 +83,7 @@ class Item:
     unseen: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
     unusual: Mapping[str, str] = field(default_factory=dict)
-    numbers: tuple[float, ...] = ()
+    numbers: Sequence[float] = ()
 
     def __str__(self) -> str:
         at = f", line {self.line}" if self.line is not None else ""
@@ -155,16 +155,9 @@ def from_mappings(
 
 def _item(inputs: TableInputs, row: Mapping[str, object], line: int, source: str = "rows") -> Item:
     blank = "" if "" in inputs.missing else inputs.missing[0]
-    cells = {name: _cell(value, blank) for name, value in row.items()}
+    cells = {name: plain_cell(value, blank) for name, value in row.items()}
     fault = header_fault(list(row), inputs.schema.names)
     return Item(source, line, cells=cells, error=fault or None)
-
-
-def _cell(value: object, blank: str) -> str:
-    """Return a value as a csv file with commas and decimal points has it."""
-    if value is None or value != value:
-        return blank
-    return str(int(value) if isinstance(value, bool) else value)
 
 
 def stacked(items: Sequence[Item]) -> Tensor | None:
@@ -235,20 +228,26 @@ def _table(
 
 
 def _encoded(inputs: TableInputs, rows: Sequence[Item], lenient: bool) -> list[Item]:
-    items = []
-    for row in rows:
-        if row.error is None:
-            try:
-                numbers, unseen = inputs.values(row.cells)
-                if unseen and not lenient:
-                    raise UnseenError(f"no training site had {', '.join(unseen)}")
-                row = replace(row, unseen=tuple(unseen), numbers=tuple(numbers))
-            except UnseenError as error:
-                row = replace(row, error=str(error))
-        items.append(row)
-    usable = [item.numbers for item in items if item.error is None]
-    encoded = iter(inputs.encode(usable) if usable else ())
-    return [replace(item, x=next(encoded)) if item.error is None else item for item in items]
+    items, good = list(rows), [i for i, row in enumerate(rows) if row.error is None]
+    if not good:
+        return items
+    raw = inputs.values([rows[i].cells for i in good])
+    faults = dict(raw.faults)
+    for i, unseen in raw.unseen.items() if not lenient else ():
+        faults.setdefault(i, f"no training site had {', '.join(unseen)}")
+    usable = [i for i in range(len(good)) if i not in faults]
+    encoded = dict(zip(usable, inputs.encode(raw.x[usable]), strict=True)) if usable else {}
+    numbers = raw.x.tolist()
+    for i, place in enumerate(good):
+        row = rows[place]
+        if i in faults:
+            items[place] = replace(row, error=faults[i])
+            continue
+        items[place] = Item(
+            row.source, row.line, encoded[i], cells=row.cells,
+            unseen=tuple(raw.unseen.get(i, ())), numbers=numbers[i],
+        )  # fmt: skip
+    return items
 
 
 def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
@@ -266,7 +265,7 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
                 yield Item(name, error=f"{fault}; none of its rows is used")
                 return
             for line, cells in rows:
-                if len(cells) == len(header) and not any(map(has_surrogate, cells)):
+                if len(cells) == len(header) and not has_surrogate("".join(cells)):
                     yield Item(name, line, cells=dict(zip(header, cells, strict=True)))
                 elif len(cells) == len(header):
                     form = encoding.removesuffix("-sig").upper()

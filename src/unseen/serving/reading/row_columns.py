@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from unseen.datasets.tables.dialect import BROKEN, Dialect, dialect_like, open_text
-from unseen.datasets.tables.sheet import cells_by_line
+from unseen.datasets.tables.parquet_rows import columns_and_rows, is_parquet
+from unseen.datasets.tables.table_files import cells_by_line
 from unseen.errors import UnseenError, nearest
 from unseen.serving.reading.inputs import Inputs, TableInputs
-from unseen.serving.reading.parquet_rows import columns_and_rows, is_parquet
 
 #: How cells are written that were values before.
 PLAIN = Dialect(",", ".")
@@ -92,4 +92,4 @@ def header_fault(header: Sequence[str], columns: Sequence[str], encoding: str = 
 
 def has_surrogate(text: str) -> bool:
     """Return whether a text holds bytes that are not of its encoding."""
-    return any("\ud800" <= c <= "\udfff" for c in text)
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
