@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 
 def test_prose_keeps_its_signs_and_equations_stay_as_they_are() -> None:
-    assert escaped("<ĝ_i, g_j> < 0 of `u_i`") == r"\<ĝ_i, g_j> < 0 of `u_i`"
+    assert escaped("<ĝ_i, g_j> < 0 of `u_i`") == "&lt;ĝ_i, g_j> < 0 of `u_i`"
     assert markdown("Step.\n\n    x ← x_i * u\n\na*b") == "Step.\n\n    x ← x_i * u\n\na\\*b"
 
 

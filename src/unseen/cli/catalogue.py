@@ -24,7 +24,7 @@ from unseen.spec.search_space import declared
 Cells = list[tuple[str, ...]]
 Rows = tuple[tuple[str, ...], Cells]
 #: What Markdown would take for more than a sign.
-SIGNS = re.compile(r"[*|]|<(?=\S)|(?<![\w\u0300-\u036f])_|_(?!\w)")
+SIGNS = re.compile(r"\*|<(?=\S)|(?<![\w\u0300-\u036f])_|_(?!\w)")
 
 
 def list_methods() -> Rows:
@@ -199,7 +199,11 @@ def markdown(text: str) -> str:
 def escaped(text: str) -> str:
     """Return prose whose signs Markdown shows as they are; code in backticks is left alone."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(p if i % 2 else SIGNS.sub(r"\\\g<0>", p) for i, p in enumerate(parts))
+    return "".join(p if i % 2 else SIGNS.sub(_escape, p) for i, p in enumerate(parts))
+
+
+def _escape(sign: re.Match[str]) -> str:
+    return "&lt;" if sign[0] == "<" else f"\\{sign[0]}"
 
 
 def write_pages(folder: str | Path) -> None:
