@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
-import stat
-import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +11,6 @@ from typer.testing import CliRunner
 from unseen.cli.data import show
 from unseen.cli.main import app
 from unseen.datasets import DATASETS, load, standin
-from unseen.datasets.image_files.imports import bring
 from unseen.datasets.summary import DomainCounts, Report
 from unseen.errors import UnseenError
 
@@ -229,70 +223,6 @@ def test_a_wrong_class_is_named_although_the_domain_is_complete(
     assert "nothing is wrong; compared: examples per domain, examples" in capsys.readouterr().out
 
 
-def pixels() -> bytes:
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.new("RGB", (4, 4), (1, 2, 3)).save(stream, "PNG")
-    return stream.getvalue()
-
-
-EVIL = ["../x/photo/dog/a.png", "/tmp/photo/dog/a.png", "photo/../../dog/a.png", "C:\\photo\\a.png"]
-
-
-@pytest.mark.parametrize("name", EVIL)
-@pytest.mark.parametrize("kind", ["tar", "zip"])
-def test_a_path_that_leads_out_is_refused(tmp_path: Path, name: str, kind: str) -> None:
-    file = tmp_path / f"evil.{kind}"
-    if kind == "zip":
-        with zipfile.ZipFile(file, "w") as zipped:
-            zipped.writestr("PACS/photo/dog/b.png", pixels())
-            zipped.writestr(name, pixels())
-    else:
-        with tarfile.open(file, "w") as archive:
-            member = tarfile.TarInfo(name)
-            archive.addfile(member, io.BytesIO())
-    for layout in (DATASETS["pacs"].layout, None):
-        with pytest.raises(UnseenError, match="may lead out of the folder"):
-            bring(layout, [file], tmp_path / "data")
-    assert not (tmp_path / "data").exists()
-
-
-def test_links_are_refused(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        member = tarfile.TarInfo("photo/dog/a.png")
-        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(member)
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
-        info = zipfile.ZipInfo("photo/dog/a.png")
-        info.external_attr = (stat.S_IFLNK | 0o777) << 16
-        zipped.writestr(info, "/etc/passwd")
-    for name in ("a.tar", "a.zip"):
-        with pytest.raises(UnseenError, match="holds a link"):
-            bring(None, [tmp_path / name], tmp_path / "data")
-
-
-def test_what_is_no_archive_or_damaged_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    layout, file = DATASETS["pacs"].layout, tmp_path / "a.tar"
-    file.write_text("nothing")
-    with pytest.raises(UnseenError, match="not a tar archive"):
-        bring(layout, [file], tmp_path / "data")
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
-        zipped.writestr("PACS/photo/dog/b.png", pixels())
-    content = bytearray((tmp_path / "a.zip").read_bytes())
-    content[60] ^= 255
-    (tmp_path / "a.zip").write_bytes(content)
-    with pytest.raises(UnseenError, match="damaged"):
-        bring(layout, [tmp_path / "a.zip"], tmp_path / "data")
-    assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
-    with tarfile.open(file, "w") as archive:
-        archive.addfile(tarfile.TarInfo("readme.txt"), io.BytesIO())
-    with pytest.raises(UnseenError, match=r"holds no image .* kfold"):
-        bring(layout, [file], tmp_path / "data")
-    with pytest.raises(UnseenError, match="is not a file"):
-        bring(layout, [tmp_path / "absent"], tmp_path / "data")
-
-
 #: Data sets without a layout of images, and what is looked for first.
 SOUGHT = {
     "rotated-mnist": "train-images-idx3-ubyte.gz",
@@ -321,30 +251,3 @@ def test_every_data_set_of_files_knows_where_to_look() -> None:
     assert {name for name, info in DATASETS.items() if info.locate is not None} == set(SOUGHT)
     bare = {name for name, info in DATASETS.items() if info.layout is info.locate is None}
     assert bare == {"rotated-digits", "folder", "table", "masks", "ellipses"}
-
-
-def test_a_parquet_export_becomes_the_layout_that_is_read(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    layout = DATASETS["pacs"].layout
-    assert layout is not None
-    names = [*layout.labels]
-    rows = [(d, c) for d in layout.domains for c in range(7)]
-    table = arrow.table(
-        {
-            "image": [{"bytes": pixels(), "path": None} for _ in rows],
-            "domain": [d for d, _ in rows],
-            "label": [c for _, c in rows],
-        }
-    )
-    described = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
-    named = table.replace_schema_metadata({"huggingface": json.dumps(described)})
-    parquet.write_table(named, tmp_path / "train-0.parquet", row_group_size=5)
-    done = bring(layout, [tmp_path / "train-0.parquet"], tmp_path / "data")
-    assert done.count == 28
-    data = load("pacs", tmp_path / "data", size=4, split="none")
-    assert all(domain.y.tolist() == list(range(7)) for domain in data.domains)
-    parquet.write_table(table, tmp_path / "unnamed.parquet")
-    with pytest.raises(UnseenError, match="label 0 as a number"):
-        bring(layout, [tmp_path / "unnamed.parquet"], tmp_path / "other")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.datasets import DATASETS, heart, load, standin
-from unseen.datasets.image_files.imports import bring
 from unseen.errors import UnseenError
 from unseen.report.read import Choice, part
 from unseen.report.study_report import Folder, read_folder
@@ -73,10 +71,6 @@ def test_a_stand_in_never_lies_beside_real_data(tmp_path: Path) -> None:
     with pytest.raises(UnseenError, match="it has heart_disease already"):
         sketch("heart-disease", out)
     assert sorted(path.name for path in out.iterdir()) == ["STAND-IN.txt", "heart_disease"]
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        archive.add(out / "heart_disease" / "processed.va.data", arcname="x/va.data")
-    with pytest.raises(UnseenError, match="belongs to synthetic stand-ins"):
-        bring(None, [tmp_path / "a.tar"], out)
 
 
 def test_the_marker_is_found_where_the_files_are(tmp_path: Path) -> None:

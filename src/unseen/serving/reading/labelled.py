@@ -1,6 +1,5 @@
 """Data with labels, as batches of a model's inputs: the data set of training, images, csv rows."""
 
-import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from unseen.datasets import info, load
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import folded
 from unseen.datasets.tables.cells import identity
-from unseen.datasets.tables.encoding import FLAG, Schema
 from unseen.datasets.tables.sheet import codes_of
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
@@ -309,41 +307,6 @@ def _training_data(trained: Trained, folder: Path | None) -> DataSet:
         other = Path(path).is_absolute() or not (folder / path).exists()  # not of training
         return load(call.name, folder, **{**call.arguments, "path": "." if other else path})
     return load(call.name, folder or os.environ.get("UNSEEN_DATA"), **call.arguments)
-
-
-def raw_items(
-    trained: Trained, folder: Path | None, domains: Sequence[str] | None
-) -> Iterator[Item]:
-    """Yield the raw rows of a table of training, with cells as a csv file would have them.
-
-    Args:
-        trained: The model.
-        folder: The data folder.
-        domains: The domains to read; None for all.
-    """
-    data, inputs = _training_data(trained, folder), trained.inputs
-    assert isinstance(inputs, TableInputs) and data.schema is not None
-    places = [data.schema.columns.index(column) for column in inputs.schema.columns]
-    hashed = range(len(data.schema.columns), data.schema.width)
-    for domain in data.domains:
-        if domains is None or domain.name in domains:
-            for row in domain.x[:, [*places, *hashed]].tolist():
-                yield _item(inputs, row, data.schema)
-
-
-def _item(inputs: TableInputs, row: Sequence[float], schema: Schema) -> Item:
-    """Return a raw row of a data set as an item, in the model's codes and with cells of names."""
-    cells, numbers = {}, list(row)
-    for j, column in enumerate(inputs.schema.columns):
-        flag, value = column in inputs.schema.flags, row[j]
-        cells[column] = inputs.missing[0]
-        if not math.isnan(value) and (flag or column in inputs.codes):
-            name = FLAG[int(value)] if flag else schema.categories[column][int(value)]
-            cells[column] = name
-            if not flag:
-                codes = inputs.codes[column]
-                numbers[j] = float(codes.get(identity(name), len(codes)))
-    return Item("", cells=cells, numbers=tuple(numbers))
 
 
 def _names(codes: Tensor, levels: Sequence[str]) -> tuple[str, ...]:

@@ -10,31 +10,11 @@ from torch import Tensor
 from unseen.errors import UnseenError
 from unseen.results.formats import counted
 from unseen.serving.directory import Trained
-from unseen.serving.reading.inputs import TableInputs
-from unseen.serving.reading.labelled import Request, of_data_set, raw_items
+from unseen.serving.reading.labelled import Request, of_data_set
 from unseen.serving.reading.new_rows import Item, read, stacked
 
 #: How many inputs an export is checked on.
 CHECKED = 512
-
-
-def real_rows(trained: Trained, check: Sequence[Path], data_dir: Path | None) -> list[Item]:
-    """Return up to 512 raw rows with cells, of files or of the data set of training.
-
-    Args:
-        trained: The model, of a table.
-        check: Files of rows; if there are none, the data set of training is read again.
-        data_dir: Where the files of the data set are.
-    """
-    inputs = trained.inputs
-    assert isinstance(inputs, TableInputs)
-    if check:
-        batches = read(inputs, check, lenient=True)
-        items = [item for batch in batches for item in batch if item.x is not None]
-    else:
-        targets = tuple(trained.spec["sites"]["targets"]) or None
-        items = list(raw_items(trained, data_dir, targets))
-    return items[:: -(-len(items) // CHECKED)]
 
 
 @dataclass(frozen=True)
