@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,6 @@ from pathlib import Path
 from unseen import Study
 from unseen.core.atomic import write_atomically
 from unseen.datasets import DATASETS
-from unseen.datasets.standin import write
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.models.pretrained import PRETRAINED
@@ -30,6 +30,10 @@ from unseen.spec.named import named_studies
 from unseen.study.costs import estimate
 from unseen.study.plan import Plan, prepare_study
 from unseen.study.search import jobs_of
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from support.sketches import SKETCHES, write_stand_in
 
 FILE = Path(__file__).parents[1] / "src/unseen/spec/minutes.json"
 #: Seconds of measurement for all methods of a study.
@@ -75,10 +79,9 @@ def measure(name: str, folders: list[Path], found: multiprocessing.Queue[float])
             return found.put(minutes(name, folder))
     with tempfile.TemporaryDirectory() as stand_in, reported(name):
         entry = parse(Study.read(name, {}).dataset)[0].name
-        if (draw := DATASETS[entry].sketch) is None:
+        if entry not in SKETCHES:
             raise UnseenError("its data are not at hand, and nothing draws any in their place.")
-        write(entry, draw, Path(stand_in))
-        found.put(minutes(name, Path(stand_in), SMALL))
+        found.put(minutes(name, write_stand_in(entry, Path(stand_in)), SMALL))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.sketches import SKETCHES
 
 from unseen.core.turn import keyed
 from unseen.datasets import cifar, load
@@ -94,7 +95,7 @@ def test_what_is_no_batch_is_refused(batches: Path) -> None:
 
 
 def test_the_stand_in_is_read(tmp_path: Path) -> None:
-    cifar.sketch(tmp_path)
+    SKETCHES["rotated-cifar10"](tmp_path)
     assert sum(len(d.y) for d in load("rotated-cifar10", tmp_path).domains) == 200
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.sketches import SKETCHES
 
-from unseen.datasets import DATASETS, load
+from unseen.datasets import load
 from unseen.datasets.digit_makers import numbers, pixels, resized
 from unseen.datasets.summary import inspect
 from unseen.errors import UnseenError
@@ -28,9 +29,7 @@ def test_the_export_is_what_is_known_of_it(real_data: Path) -> None:
 
 def test_files_as_distributed_are_read_and_drawn_from(tmp_path: Path) -> None:
     """MNIST's four files are those of the synthetic stand-in."""
-    sketch = DATASETS["rotated-mnist"].sketch
-    assert sketch is not None
-    sketch(tmp_path)
+    SKETCHES["rotated-mnist"](tmp_path)
     usps = [f"{i % 10}.0000 {' '.join(['-1.000'] * 255)} 1.000\n" for i in range(20)]
     (tmp_path / "zip.train.gz").write_bytes(gzip.compress("".join(usps).encode()))
     (tmp_path / "zip.test").write_text("".join(usps))

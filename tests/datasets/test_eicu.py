@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.sketches import SKETCHES
 
 from unseen.datasets import eicu, eicu_files
 from unseen.datasets.dataset import DataSet, check
@@ -188,7 +189,7 @@ def test_missing_files_and_columns_are_named(files: Path, tmp_path: Path) -> Non
 
 
 def test_the_sketch_is_read_in_every_form(tmp_path: Path) -> None:
-    eicu_files.sketch(tmp_path)
+    SKETCHES["eicu"](tmp_path)
     data = load(tmp_path)
     assert data.names == eicu_files.REGIONS and sum(len(d.y) for d in data.domains) == 96
     assert all(len(d.y.unique()) == 2 for d in data.domains)

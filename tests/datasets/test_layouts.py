@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.sketches import SKETCHES, image_folders
 
 from unseen.datasets import DATASETS, layout, load
 from unseen.datasets.entry import folded
 from unseen.datasets.image_files.images import View
-from unseen.datasets.image_files.layout import read, sketch
+from unseen.datasets.image_files.layout import read
 from unseen.errors import UnseenError
 
 LAYOUTS = [name for name, info in DATASETS.items() if info.layout and name != "domainnet"]
@@ -31,9 +32,7 @@ PRINTED = {
 
 
 def standin(name: str, folder: Path) -> Path:
-    write = DATASETS[name].sketch
-    assert write is not None
-    write(folder)
+    SKETCHES[name](folder)
     return folder
 
 
@@ -69,7 +68,7 @@ def test_a_split_by_folders_goes_by_the_folder_and_not_by_names(tmp_path: Path) 
 
 def test_a_data_set_of_many_classes_takes_their_names_from_its_folders(tmp_path: Path) -> None:
     small = replace(layout.LAYOUTS["domainnet"], count=4)
-    sketch(small, tmp_path)
+    image_folders(small, tmp_path)
     data = read(small, tmp_path, None, View(8))
     assert data.classes == ("class_000", "class_001", "class_002", "class_003")
     held = read(small, tmp_path, None, View(8), "official")["real"].validation

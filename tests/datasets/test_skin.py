@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from support.sketches import SKETCHES
 
 from unseen.datasets import load, skin, summary
 from unseen.datasets.dataset import DataSet
@@ -23,7 +24,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    skin.sketch(tmp_path)
+    SKETCHES["ham10000"](tmp_path)
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-"""Synthetic stand-ins: where they may lie, how they are known, what studies on them say."""
+"""Synthetic stand-ins: how they are known, what studies on them say."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
+from support.sketches import SKETCHES, write_stand_in
 from typer.testing import CliRunner
 
 from unseen.cli.main import app
-from unseen.datasets import DATASETS, heart, load, standin
-from unseen.errors import UnseenError
+from unseen.datasets import load, standin
 from unseen.report.read import Choice, part
 from unseen.report.study_report import Folder, read_folder
 from unseen.report.table_rows import page_tables
@@ -20,14 +19,6 @@ from unseen.study import Study
 
 SAID = "a synthetic stand-in: no result"
 PAPER = {"accuracy": {"fedavg": {"va": ("50.0", "0.2"), "average": "51.0"}}}
-
-
-def sketch(name: str, out: Path) -> Path:
-    """The marked stand-in."""
-    write = DATASETS[name].sketch
-    assert write is not None
-    standin.write(name, write, out)
-    return out
 
 
 def command(*arguments: object) -> str:
@@ -48,33 +39,17 @@ def study(**settings: object) -> Study:
 def test_several_stand_ins_in_one_folder_are_read_as_alone(tmp_path: Path) -> None:
     names = ("pacs", "heart-disease", "office-home", "office-caltech-home", "vlcs")
     for name in names:
-        sketch(name, tmp_path / "all")
+        write_stand_in(name, tmp_path / "all")
     for name in names:
-        alone = load(name, sketch(name, tmp_path / name))
+        alone = load(name, write_stand_in(name, tmp_path / name))
         among = load(name, tmp_path / "all")
         assert among.stand_in and among.names == alone.names
         pairs = zip(among.domains, alone.domains, strict=True)
         assert all(a.x.nan_to_num().equal(b.x.nan_to_num()) and a.y.equal(b.y) for a, b in pairs)
 
 
-def test_a_stand_in_never_lies_beside_real_data(tmp_path: Path) -> None:
-    real = tmp_path / "real" / "PACS"
-    real.mkdir(parents=True)
-    with pytest.raises(UnseenError, match=r"not empty: PACS has no STAND-IN.txt"):
-        sketch("heart-disease", real.parent)
-    assert sorted(tmp_path.rglob("*")) == [real.parent, real]
-    out = sketch("heart-disease", tmp_path / "made")
-    (out / "train.csv").write_text("a,b")
-    with pytest.raises(UnseenError, match="real data"):
-        sketch("pacs", out)
-    (out / "train.csv").unlink()
-    with pytest.raises(UnseenError, match="it has heart_disease already"):
-        sketch("heart-disease", out)
-    assert sorted(path.name for path in out.iterdir()) == ["STAND-IN.txt", "heart_disease"]
-
-
 def test_the_marker_is_found_where_the_files_are(tmp_path: Path) -> None:
-    out = sketch("pacs", tmp_path / "data" / "PACS")  # a place where the loader looks too
+    out = write_stand_in("pacs", tmp_path / "data" / "PACS")  # a place where the loader looks too
     assert load("pacs", tmp_path / "data" / "PACS", size=8).stand_in
     assert load("pacs", tmp_path / "data", size=8, path=out / "kfold").stand_in
     assert load("folder", tmp_path, size=8, path=out / "kfold").stand_in
@@ -87,15 +62,15 @@ def test_the_marker_is_found_where_the_files_are(tmp_path: Path) -> None:
 
 
 def test_files_without_a_marker_are_no_stand_in_although_one_lies_beside(tmp_path: Path) -> None:
-    heart.sketch(tmp_path)
-    sketch("pacs", tmp_path / "trials")
+    SKETCHES["heart-disease"](tmp_path)
+    write_stand_in("pacs", tmp_path / "trials")
     assert not load("heart-disease", tmp_path).stand_in
     assert load("pacs", tmp_path, size=8, path="trials/kfold").stand_in
 
 
 def test_a_study_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
-    heart.sketch(tmp_path / "plain")
-    data = sketch("heart-disease", tmp_path / "data")
+    SKETCHES["heart-disease"](tmp_path / "plain")
+    data = write_stand_in("heart-disease", tmp_path / "data")
     before = study().run(out=tmp_path / "before", data_dir=tmp_path / "plain").table()
     assert "(published)" in str(before) and "− published" in str(before) and SAID not in str(before)
     results = study().run(out=tmp_path / "out", data_dir=data)
@@ -109,7 +84,7 @@ def test_a_study_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
 
 def test_the_records_keep_it(tmp_path: Path) -> None:
     """The table is printed later; the marker may be gone, and older records do not have it."""
-    data, out = sketch("heart-disease", tmp_path / "data"), tmp_path / "out"
+    data, out = write_stand_in("heart-disease", tmp_path / "data"), tmp_path / "out"
     study().run(out=out, data_dir=data)
     for path in data.rglob(standin.MARKER):
         path.rename(path.with_suffix(".gone"))
@@ -127,7 +102,7 @@ def test_the_records_keep_it(tmp_path: Path) -> None:
 
 
 def test_a_report_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
-    study().run(out=tmp_path, data_dir=sketch("heart-disease", tmp_path / "data"))
+    study().run(out=tmp_path, data_dir=write_stand_in("heart-disease", tmp_path / "data"))
     folder = read_folder(tmp_path)
     assert isinstance(folder, Folder) and folder.stand_in
     made = part([folder], Choice())
@@ -139,7 +114,7 @@ def test_a_report_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
 
 
 def test_dry_runs_and_tables_of_the_command_line(tmp_path: Path) -> None:
-    sketch("heart-disease", tmp_path / "d")
+    write_stand_in("heart-disease", tmp_path / "d")
     settings = ["rounds=1", "training.batch_size=2", "training.drop_last=true"]
     words = ["study", "heart", *settings, "--seeds", "1", "--data-dir", tmp_path / "d"]
     words += ["--methods", "fedavg", "--targets", "va", "--out", tmp_path / "o"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.sketches import SKETCHES
 from torch import nn
 
 from unseen.core.client import Client, Split
@@ -38,8 +39,8 @@ TABLES = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("wilds")
-    for module in MODULES.values():
-        module.sketch(made)
+    for name in MODULES:
+        SKETCHES[name](made)
     return made
 
 
@@ -334,7 +335,7 @@ def test_what_is_not_there_is_named(name: str, folder: Path, tmp_path: Path) -> 
 def test_one_unreadable_image_leaves_the_counts_of_the_others(
     name: str, damage: str, tmp_path: Path
 ) -> None:
-    MODULES[name].sketch(tmp_path)
+    SKETCHES[name](tmp_path)
     before = {
         found.name: found.count for found in summary.inspect(parse(name)[0], tmp_path).domains
     }

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("cryptography", reason="keys need the extra flower")
 
 from support.kits import answering, provisioned, site
+from support.sketches import SKETCHES
 from typer.testing import CliRunner
 
 from unseen.cli.main import app
@@ -250,10 +251,8 @@ batch_size = {batch}
 @pytest.fixture
 def hospital(tmp_path: Path) -> Path:
     """The kit of one hospital, whose data are a stand-in of 24 patients."""
-    from unseen.datasets import heart
-
     out = provisioned(tmp_path / "kits", sites={"cleveland": "train", "north": "evaluate"})
-    heart.sketch(tmp_path / "data")
+    SKETCHES["heart-disease"](tmp_path / "data")
     return out
 
 

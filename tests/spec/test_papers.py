@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.sketches import SKETCHES
 
 from unseen.datasets import DATASETS, load
 from unseen.errors import UnseenError
@@ -97,10 +98,9 @@ def stand_in(expression: str, folder: Path) -> tuple[str, ...]:
     FedBN's lists and eICU's 58 hospitals are in no stand-in; MNIST's is as large as MNIST.
     """
     (call,) = parse(expression)
-    info = DATASETS.get(call.name)
-    if info is None or info.sketch is None or call.name in UNLIKE:
+    if call.name not in SKETCHES or call.name in UNLIKE:
         return ()
-    info.sketch(folder)
+    SKETCHES[call.name](folder)
     small = {} if call.name == "rotated-cifar10" else {"size": 16}
     return load(call.name, folder, **{**call.arguments, **small}).names
 

@@ -3,9 +3,6 @@
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
@@ -66,26 +63,4 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
 locate = partial(wilds.table, FACTS, "metadata.csv")
 
 
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in: five hospitals of 12 patches, tinted by hospital and class."""
-    from PIL import Image
-
-    generator = keyed("sketch/camelyon17")
-    root = folder / "camelyon17_v1.0"
-    lines = [",patient,node,x_coord,y_coord,tumor,slide,center,split"]
-    for i in range(60):
-        center, tumour, x, y = i % 5, (i // 5) % 2, 32 * i, 64 * i
-        name = f"patient_{20 * center:03d}_node_{i % 2}"
-        file = root / "patches" / name / f"patch_{name}_x_{x}_y_{y}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pixels = torch.randint(60, (96, 96, 3), generator=generator) + 100 + 10 * center
-        pixels[32:64, 32:64, 2] -= 60 * tumour
-        Image.fromarray(pixels.to(torch.uint8).numpy()).save(file)
-        split = int(str(center) in SOURCES and i >= 50)
-        lines.append(
-            f"{i},{20 * center:03d},{i % 2},{x},{y},{tumour},{10 * center},{center},{split}"
-        )
-    (root / "metadata.csv").write_text("\n".join(lines) + "\n")
-
-
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)
+INFO = Info(**vars(FACTS), loader=load, locate=locate)

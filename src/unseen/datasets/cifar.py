@@ -179,16 +179,4 @@ def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
     return images, labels
 
 
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in in the binary form: five batches of 40 images."""
-    root = folder / "cifar-10-batches-bin"
-    root.mkdir(parents=True, exist_ok=True)
-    for number in range(1, 6):
-        generator = keyed(f"sketch/cifar10/{number}")
-        labels = torch.arange(40).remainder(10).view(-1, 1)
-        images = torch.randint(256, (40, 3072), generator=generator)
-        rows = torch.cat([labels, images], dim=1).to(torch.uint8)
-        (root / f"data_batch_{number}.bin").write_bytes(rows.numpy().tobytes())
-
-
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)
+INFO = Info(**vars(FACTS), loader=load, locate=locate)

@@ -235,6 +235,4 @@ def _measured(name: str, cell: str) -> float:
     return value if low <= value <= high else math.nan
 
 
-INFO = Info(
-    **vars(FACTS), loader=load, sketch=files.sketch, locate=files.locate, amounts=files.amounts
-)
+INFO = Info(**vars(FACTS), loader=load, locate=files.locate, amounts=files.amounts)

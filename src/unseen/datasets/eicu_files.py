@@ -1,4 +1,4 @@
-"""eICU's three files: stays, the drugs ordered during them, and a stand-in of both."""
+"""eICU's three files: stays, and the drugs ordered during them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from unseen.core.turn import keyed
 from unseen.datasets.entry import Facts, either
 from unseen.datasets.tables.table_files import stream
 from unseen.errors import UnseenError
@@ -151,34 +148,3 @@ def normalised(name: str) -> str:
             words = words[words.index(mark) + 1 :]
     strength = next((i for i, word in enumerate(words) if i and word[0].isdigit()), len(words))
     return " ".join(words[:strength]).strip(" :,-")
-
-
-def sketch(folder: Path) -> None:
-    """Write synthetic stand-ins, 96 stays at 8 hospitals as the demo, 9,600 at 60 as the full one.
-
-    The files have the columns that are read and no others; no cell comes from a real patient.
-    """
-    _edition(folder / "eicu_demo", "sketch/eicu", stays=96, hospitals=8)
-    _edition(folder / "eicu", "sketch/eicu/full", stays=9600, hospitals=60)
-
-
-def _edition(folder: Path, purpose: str, stays: int, hospitals: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    draws = torch.randint(100, (stays, 6), generator=keyed(purpose)).tolist()
-    places = ["hospitalid,region", *(f"{60 + i},{REGIONS[i % 4]}" for i in range(hospitals))]
-    patients = [",".join(PATIENT)]
-    orders = [",".join(MEDICATION)]
-    for i, (age, sex, outcome, height, weight, drug) in enumerate(draws):
-        place = 60 + i % hospitals
-        age_text = "> 89" if age > 89 else str(age)
-        gender = "Female" if sex % 2 else "Male"
-        status = "Expired" if outcome < 20 else "Alive"
-        patients.append(
-            f"{i + 1},made-{i + 1},{place},{status},2015,1,{age_text},{gender},Other/Unknown,"
-            f"{150 + height % 50},{50 + weight}"
-        )
-        for j in range(1 + drug % 4):
-            orders.append(f"{i + 1},{60 * j},No,DRUG {drug % 9},{9000 + (drug + j) % 30}")
-        orders.append(f"{i + 1},0,No,,{9100 + outcome // 20}")  # something to be learnt
-    for name, lines in {"hospital": places, "patient": patients, "medication": orders}.items():
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")

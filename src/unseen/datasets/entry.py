@@ -191,7 +191,6 @@ class Info(Facts):
 
     Attributes:
         loader: (data_dir, *, options) -> DataSet.
-        sketch: Writes a tiny synthetic stand-in of the same layout into a folder.
         layout: Of images in folders, which can be imported.
         locate: Raises an error where a folder lacks the files.
         amounts: (data_dir, *, options) -> what is counted in the files, as (found, known).
@@ -200,7 +199,6 @@ class Info(Facts):
     """
 
     loader: Callable[..., DataSet]
-    sketch: Callable[[Path], None] | None = None
     layout: Layout | None = None
     locate: Callable[[Path], object] | None = None
     amounts: Callable[..., Mapping[str, tuple[int, int]]] | None = None

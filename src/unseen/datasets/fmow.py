@@ -3,9 +3,6 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
-
-from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import NO_GROUP, DataSet
 from unseen.datasets.entry import Facts, Info
@@ -103,34 +100,6 @@ def _mapping(folder: Path) -> Path:
     return FACTS.find(folder, "country_code_mapping.csv", folders=["."])
 
 
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in: 384 images of 224 × 224, two of the classes, all years.
-
-    Every image is one colour by its class with a tint by its year, so that the files stay small.
-    """
-    from PIL import Image
-
-    root = folder / "fmow_v1.1"
-    (root / "images").mkdir(parents=True, exist_ok=True)
-    codes = ["KEN", "BRA", "JPN", "FRA", "AUS", "XXX"]
-    pairs = zip(codes[:-1], REGIONS, strict=True)
-    mapping = ["name,alpha-3,region", *(f"made,{code},{region}" for code, region in pairs)]
-    (root / "country_code_mapping.csv").write_text("\n".join(mapping) + "\n")
-    generator = keyed("sketch/fmow")
-    tints = torch.randint(60, (24 * len(YEARS),), generator=generator).tolist()
-    lines = [",split,category,country_code,timestamp"]
-    for i, tint in enumerate(tints):
-        year, turn = YEARS[i % len(YEARS)], i // len(YEARS)
-        part = ("train", "val", "test", "train")[turn % 4] if i else "seq"
-        label = turn // 4 % 2
-        colour = (40 + 120 * label, 40 + tint, 60 + 8 * (i % len(YEARS)))
-        Image.new("RGB", (224, 224), colour).save(root / "images" / f"rgb_img_{i}.png")
-        time = f"{year}-06-15T10:00:00Z"
-        code = codes[(turn // 4 + i) % len(codes)]
-        lines.append(f"{i},{part},{('zoo', 'airport')[label]},{code},{time}")
-    (root / "rgb_metadata.csv").write_text("\n".join(lines) + "\n")
-
-
 def _year(time: str, path: Path) -> int:
     """The year of a timestamp by UTC, which one without a zone is taken to be."""
     try:
@@ -140,4 +109,4 @@ def _year(time: str, path: Path) -> int:
     return (moment if moment.tzinfo is None else moment.astimezone(UTC)).year
 
 
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)
+INFO = Info(**vars(FACTS), loader=load, locate=locate)

@@ -3,9 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.tables.cells import Cells
@@ -73,22 +70,4 @@ def hospital(path: Path, name: str) -> Sheet:
     return replace(sheet, columns=columns)
 
 
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in: 24 rows per hospital, drawn at random, some cells missing."""
-    root = folder / "heart_disease"
-    root.mkdir(parents=True, exist_ok=True)
-    for name, file in HOSPITALS.items():
-        draws = torch.randint(100, (24, len(COLUMNS)), generator=keyed(f"sketch/heart/{name}"))
-        lines = []
-        for i, row in enumerate(draws.tolist()):
-            codes = [
-                v % 3 + 1 if c in CATEGORICAL else v for c, v in zip(COLUMNS, row, strict=True)
-            ]
-            cells = ["?" if v < 10 else str(code) for code, v in zip(codes, row, strict=True)]
-            lines.append(",".join([*cells[:-1], str(i % 3)]))
-        (root / file).write_text("\n".join(lines) + "\n")
-
-
-INFO = Info(
-    **vars(FACTS), loader=load, sketch=sketch, locate=lambda d: [path_of(d, n) for n in HOSPITALS]
-)
+INFO = Info(**vars(FACTS), loader=load, locate=lambda d: [path_of(d, n) for n in HOSPITALS])

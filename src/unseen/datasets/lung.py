@@ -6,9 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import torch
-
-from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.tables.cells import Cells
@@ -85,20 +82,4 @@ def site_of(cell: str | None) -> str | None:
     return None if cell is None else f"institution-{int(float(cell))}"
 
 
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in: 24 rows of each of four institutions, drawn at random."""
-    root = folder / "lung"
-    root.mkdir(parents=True, exist_ok=True)
-    names = FACTS.names["columns"]
-    lines = [",".join(names)]
-    for k in range(1, 5):
-        draws = torch.rand(24, 9, generator=keyed(f"sketch/lung/{k}")).tolist()
-        for time, status, age, sex, *rest in draws:
-            scores = [int(3 * rest[0]), *(10 * int(5 + 6 * v) for v in rest[1:3])]
-            other = ["NA" if rest[3] < 0.2 else int(2000 * rest[3]), int(40 * rest[4]) - 10]
-            row = [k, 1 + int(900 * time), 1 + (status < 0.7), 40 + int(40 * age), 1 + (sex < 0.4)]
-            lines.append(",".join(map(str, (*row, *scores, *other))))
-    (root / FILE).write_text("\n".join(lines) + "\n")
-
-
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=lambda d: FACTS.find(d, FILE))
+INFO = Info(**vars(FACTS), loader=load, locate=lambda d: FACTS.find(d, FILE))

@@ -227,35 +227,8 @@ def _views(path: Path) -> tuple[Domain, ...]:
     return tuple(Domain(f"M{a}", x, y) for a, (x, y) in zip(ANGLES, views, strict=True))
 
 
-def sketch(folder: Path) -> None:
-    """Write synthetic stand-ins of one bar for each digit.
-
-    MNIST's four files have the one size that it has, 70,000 digits (0.7 MB packed); Ghifary's 1,000
-    bars move a pixel on from view to view.
-    """
-    root = folder / "mnist"
-    root.mkdir(parents=True, exist_ok=True)
-    shapes = np.zeros((10, 28, 28), np.uint8)
-    small = np.zeros((10, 16, 16), np.float32)
-    for digit in range(10):
-        shapes[digit, 6 : 8 + digit, 4 + 2 * digit : 7 + 2 * digit] = 255
-        small[digit, 3 : 4 + digit, 2 + digit : 4 + digit] = 1
-    for part, N in PARTS.items():
-        digits = torch.randint(10, (N,), generator=keyed(f"sketch/mnist/{part}")).numpy()
-        for kind, values in (("images", shapes[digits]), ("labels", digits.astype(np.uint8))):
-            content = gzip.compress(_header(values.shape) + values.tobytes(), 1, mtime=0)
-            (root / f"{part}-{kind}-idx{values.ndim}-ubyte.gz").write_bytes(content)
-    views = folder / GHIFARY.folders[1]
-    views.mkdir(parents=True, exist_ok=True)
-    y = np.arange(1000, dtype=np.int64) % 10
-    x = np.stack([np.roll(small[y], view, axis=1) for view in range(len(ANGLES))])
-    np.savez_compressed(views / VIEWS[0], x=x, y=np.tile(y, (len(ANGLES), 1)))
-
-
 INFO = Info(
-    **vars(FACTS), loader=load, sketch=sketch, variants=variants,
+    **vars(FACTS), loader=load, variants=variants,
     locate=lambda d: either(partial(locate, d), partial(GHIFARY.find, d, *VIEWS)),
 )  # fmt: skip
-COLOURED_INFO = Info(
-    **vars(COLOURED), loader=load_coloured, sketch=sketch, locate=partial(locate, facts=COLOURED)
-)
+COLOURED_INFO = Info(**vars(COLOURED), loader=load_coloured, locate=partial(locate, facts=COLOURED))

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Facts, Info
@@ -142,27 +141,6 @@ def countries(fold: str) -> dict[str, tuple[str, ...]]:
 locate = partial(wilds.table, FACTS, "dhs_metadata.csv")
 
 
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in: five villages of each area of the 23 countries, 8 × 224 × 224.
-
-    Every image is a few coarse squares, so that the files stay small.
-    """
-    generator = keyed("sketch/povertymap")
-    root = folder / "poverty_v1.1"
-    (root / "images").mkdir(parents=True, exist_ok=True)
-    lines = [",country,wealthpooled,urban"]
-    for i in range(10 * len(COUNTRIES)):
-        country, urban = COUNTRIES[i % len(COUNTRIES)], (i // len(COUNTRIES)) % 2
-        x = torch.randn(len(BANDS), 4, 4, generator=generator)
-        x[-1] += urban
-        wealth = float(x[-1].mean() - x[0].mean())
-        large = x.repeat_interleave(56, dim=1).repeat_interleave(56, dim=2)
-        file = root / "images" / f"landsat_poverty_img_{i}.npz"
-        np.savez_compressed(file, x=large.numpy())
-        lines.append(f"{i},{country},{wealth:.6f},{bool(urban)}")
-    (root / "dhs_metadata.csv").write_text("\n".join(lines) + "\n")
-
-
 def _inside(sources: Sequence[int], fold: str) -> tuple[set[int], set[int]]:
     """The images of the training countries that WILDS validates on, and those it tests on."""
     order = np.array(sources, dtype=np.int64)
@@ -171,4 +149,4 @@ def _inside(sources: Sequence[int], fold: str) -> tuple[set[int], set[int]]:
     return set(order[:count].tolist()), set(order[count : 2 * count].tolist())
 
 
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)
+INFO = Info(**vars(FACTS), loader=load, locate=locate)

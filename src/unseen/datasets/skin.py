@@ -5,7 +5,6 @@ from typing import Literal
 
 import torch
 
-from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain, shared_units
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.image_files.cache import decoded
@@ -80,24 +79,4 @@ def locate(data_dir: str | Path | None) -> Path:
     return path
 
 
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in: 21 images of each collection, two of every third lesion."""
-    from PIL import Image
-
-    generator = keyed("sketch/ham10000")
-    root = folder / "HAM10000"
-    lines = ["lesion_id,image_id,dx,dx_type,age,sex,localization,dataset"]
-    for i in range(84):
-        collection, label, part = i % 4, (i // 4) % 7, 1 + i % 2
-        lesion = i - 28 if i >= 56 else i
-        file = root / f"HAM10000_images_part_{part}" / f"ISIC_{i:07d}.jpg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pixels = torch.randint(40, (15, 20, 3), generator=generator) + 120 + 15 * collection
-        pixels[4:11, 5:15, label % 3] -= 50 + 10 * label
-        Image.fromarray(pixels.clamp(0, 255).to(torch.uint8).numpy()).save(file)
-        cells = (f"HAM_{lesion:07d}", file.stem, FACTS.labels[label], "histo", 50, "female", "back")
-        lines.append(",".join(map(str, (*cells, COLLECTIONS[collection]))))
-    (root / "HAM10000_metadata").write_text("\n".join(lines) + "\n")
-
-
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)
+INFO = Info(**vars(FACTS), loader=load, locate=locate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -82,27 +81,6 @@ class Lists:
                 remedy="Take split='none', and the study draws its validation rows.",
             )
         return from_pickle(path) if path.suffix == ".pkl" else from_text(path)
-
-    def sketch(self, root: Path, domain: str, classes: Sequence[str], count: int) -> None:
-        """Write the lists of a stand-in, whose last image of each class is for validation.
-
-        Args:
-            root: The folder of the domains.
-            domain: The domain.
-            classes: Names of the classes, whose images are 0.png, 1.png, ...
-            count: Images of each class.
-        """
-        images = range(count)
-        for pattern, own in ((self.train, images[:-1]), (self.validation, images[-1:])):
-            paths = [f"{domain}/{label}/{i}.png" for label in classes for i in own]
-            labels = [(self.first or 0) + c for c in range(len(classes)) for _ in own]
-            path = root / self.folders[0] / pattern.format(domain=domain)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".pkl":
-                path.write_bytes(pickle.dumps((paths, labels)))
-            else:
-                lines = (f"{name} {label}\n" for name, label in zip(paths, labels, strict=True))
-                path.write_text("".join(lines), "utf-8")
 
 
 def from_text(path: Path) -> Labels:

@@ -1,4 +1,4 @@
-"""Benchmarks of images in folders: what is where, how all are read, and imitated.
+"""Benchmarks of images in folders: what is where, and how all are read.
 
 Source:
     office-caltech-home: CSAC, Figure 4, where Amazon, Clipart, Product, Webcam, Art and Caltech
@@ -23,24 +23,18 @@ Note:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.entry import Facts, Info, Layout, below
 from unseen.datasets.image_files.cache import decoded
 from unseen.datasets.image_files.images import File, Image, Tree, View
 from unseen.datasets.standin import note
 from unseen.errors import UnseenError, choice, nearest
-
-#: Of a stand-in: the side of an image in pixels, and the images of each class and domain, the last
-#: of which is for validation where there is a split.
-SIDE, COUNT = 12, 3
 
 
 class Survey(NamedTuple):
@@ -205,43 +199,6 @@ def official(
     return own, torch.tensor(validates).nonzero().flatten()
 
 
-def sketch(layout: Layout, out: Path) -> None:
-    """Write a synthetic stand-in of the layout into out/root: three images per class and domain.
-
-    Note:
-        A class is the place of a bright square, a domain the tint of the background: something can
-        be learnt from it, and nothing about the real images. Lists and parts of the official split
-        are written too. Where a layout says how many classes there are and not which, they are
-        numbered.
-    """
-    from PIL import Image
-
-    labels = layout.labels or [f"class_{i:03d}" for i in range(layout.count or 0)]
-    root = out / layout.root
-    folders = {role: name for name, role in reversed([*layout.parts.items()])}
-    parts = (".", ".")
-    if "validation" in folders:
-        parts = (folders["train"], folders["validation"])
-    for d, domain in enumerate(layout.domains):
-        for c, label in enumerate(labels):
-            for i in range(COUNT):
-                folder = root / domain / parts[i == COUNT - 1] / label
-                folder.mkdir(parents=True, exist_ok=True)
-                pixels = _sketch(f"{layout.name}/{domain}/{label}/{i}", d, c)
-                Image.fromarray(pixels.numpy()).save(folder / f"{i}.png")
-        if layout.lists is not None:
-            layout.lists.sketch(root, domain, labels, COUNT)
-
-
-def _sketch(purpose: str, domain: int, label: int) -> Tensor:
-    generator = keyed(f"sketch/{purpose}")
-    pixels = torch.randint(60, (SIDE, SIDE, 3), generator=generator)
-    pixels[:, :, domain % 3] += 30 + 15 * domain
-    row, column = label * 5 % (SIDE - 3), label * 3 % (SIDE - 3)
-    pixels[row : row + 3, column : column + 3] += 90
-    return pixels.clamp(max=255).to(torch.uint8)
-
-
 def entry(layout: Layout) -> Info:
     """Return a benchmark's entry, with its loader."""
 
@@ -266,7 +223,7 @@ def entry(layout: Layout) -> Info:
         return read(layout, data_dir, path, View(size, crop=crop), split)
 
     shared = {own.name: getattr(layout, own.name) for own in fields(Facts)}
-    return Info(**shared, loader=load, sketch=partial(sketch, layout), layout=layout)
+    return Info(**shared, loader=load, layout=layout)
 
 
 def annotated(files: Sequence[Any]) -> dict[str, list[tuple[str, str]]]:
