@@ -209,7 +209,7 @@ def test_a_wrong_class_is_named_although_the_domain_is_complete(
     show(report)
     out = capsys.readouterr().out
     assert "2, known 3 !" in out and "differ from the known ones: cat in one, dog in one" in out
-    assert "over all domains differ: owl" in out and "nothing is wrong" not in out
+    assert "over all sites differ: owl" in out and "nothing is wrong" not in out
     right = DomainCounts("one", {"cat": 3, "dog": 2}, 5, "", {"cat": 3, "dog": 2})
     show(Report("pacs", DATASETS["pacs"], (right,)))
     assert "nothing is wrong; compared: examples per domain, examples" in capsys.readouterr().out

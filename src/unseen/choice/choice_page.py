@@ -87,7 +87,7 @@ def compared(choice: Choice) -> str:
     if choice.recipe != choice.best or not tied:
         return " ".join(against_others(choice))
     others = "one other recipe" if tied == 1 else f"{tied} other recipes"
-    return f"best mean; these sites cannot tell it from {others}"
+    return f"best mean, but these sites do not rule out {others}"
 
 
 def not_judged(choice: Choice) -> list[str]:
@@ -148,7 +148,7 @@ def against_others(choice: Choice) -> list[str]:
         return [f"It is ahead of {many} (p < {ALPHA}, Wilcoxon over sites, Holm)."]
     if choice.recipe == choice.best:
         names = ", ".join(name for name in choice.tied if name != choice.recipe)
-        return [f"It has the best mean; these sites cannot tell it from: {names}."]
+        return [f"It has the best mean, but these sites do not rule out: {names}."]
     less = (
         f"needs {SERVER[row.sees]} at the server, and not {SERVER[best.sees]}"
         if row.sees != best.sees

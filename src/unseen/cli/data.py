@@ -162,11 +162,11 @@ def show(report: Report, everything: bool = False) -> None:
         print_fitted(where, *_domains(report))
     if any(domain.targets for domain in report.domains):
         targets = [[d.name, *(f"{value:.6g}" for value in d.targets)] for d in report.domains]
-        print_fitted(where, ["domain", *(f"target: {what}" for what in TARGETS)], targets)
+        print_fitted(where, ["site", *(f"target: {what}" for what in TARGETS)], targets)
     turned = len(report.domains) > WIDE
     if 1 < len(report.counts) <= (WIDE if turned else LONG):
         head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
-        print_fitted(where, ["domain" if turned else "class", *head[1:]], rows)
+        print_fitted(where, ["site" if turned else "class", *head[1:]], rows)
     most = len(report.unreadable) if everything else SHOWN
     wrong = {
         "domains": [domain.name for domain in report.domains if not domain.sound],
@@ -180,7 +180,7 @@ def show(report: Report, everything: bool = False) -> None:
 
 
 def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
-    head = ["domain", "examples", "known", "train / validation", "classes", "per class", "units"]
+    head = ["site", "examples", "known", "train / validation", "classes", "per class", "units"]
     rows = []
     for domain in report.domains:
         total = "" if domain.total is None else f"{domain.total:,}{'' if domain.sound else ' !'}"
@@ -197,7 +197,7 @@ def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 def _cells(report: Report) -> list[list[str]]:
-    rows = [["class", *(domain.name for domain in report.domains), "all domains"]]
+    rows = [["class", *(domain.name for domain in report.domains), "all sites"]]
     for label, total in report.counts.items():
         cells = [(d.counts.get(label, 0), d.expected.get(label)) for d in report.domains]
         cells.append((total, report.expected.get(label)))

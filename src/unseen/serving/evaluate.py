@@ -79,7 +79,7 @@ class Evaluation:
     @property
     def grid(self) -> list[list[str]]:
         names = list(self.sites[0].metrics) if self.sites else []
-        head = ["domain", "in training", "examples", *names]
+        head = ["site", "in training", "examples", *names]
         return [head, *([s.name, s.role, str(s.examples), *cells(s.metrics)] for s in self.sites)]
 
     def __repr__(self) -> str:
