@@ -20,7 +20,7 @@ BEGIN, END = "<!-- made by tools/architecture.py -->\n", "<!-- end -->\n"
 LAYERS = (
     "errors", "ranges", "expression", "version", "signing", "core", "metrics", "combine", "images",
     "models", "datasets", "recipe", "gradient", "local", "exact", "methods", "engine", "spec",
-    "results", "follow", "privacy", "study", "choice", "report", "audit", "serving", "federation",
+    "results", "follow", "privacy", "study", "report", "choice", "audit", "serving", "federation",
     "flower", "api", "cli", "unseen",
 )  # fmt: skip
 

@@ -6,9 +6,9 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from unseen.choice import choose as answer
 from unseen.choice import play
-from unseen.choice.answer import Choice
 from unseen.choice.choice_request import Question, asked
 from unseen.choice.forecast import forecast, plans
+from unseen.choice.shown_answer import Answer
 from unseen.choice.written import write
 from unseen.errors import check_known
 from unseen.spec.named import split_list
@@ -57,7 +57,7 @@ class Options(TypedDict, total=False):
 def choose(
     data: Any, out: Folder | None = None, *, dry_run: Literal[False] = False,
     **options: Unpack[Options],
-) -> Choice: ...  # fmt: skip
+) -> Answer: ...  # fmt: skip
 
 
 @overload
@@ -68,7 +68,7 @@ def choose(
 
 def choose(
     data: Any, out: Folder | None = None, *, dry_run: bool = False, **options: Unpack[Options]
-) -> Choice | list[str]:
+) -> Answer | list[str]:
     """Return which recipe works at the next site, how well and how surely, as `unseen choose` does.
 
     Args:
@@ -101,4 +101,4 @@ def choose(
     backend = options.get("backend", "in-process")
     choice = answer(play(candidates, records, jobs=jobs, data_dir=place, backend=backend))
     write(choice, candidates.rates, folder_of)
-    return choice
+    return Answer(**vars(choice))

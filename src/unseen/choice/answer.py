@@ -121,42 +121,6 @@ class Choice:
         """Return the row of a recipe."""
         return next(row for row in self.rows if row.recipe == recipe)
 
-    @property
-    def recommendation(self) -> str:
-        """The recommended recipe, `recipe`."""
-        return self.recipe
-
-    @property
-    def table(self) -> Any:
-        """A pandas data frame with one row for each recipe, best first."""
-        from pandas import DataFrame
-
-        own = ("mean", "low", "high", "spread", "sites")
-        rows = [
-            {name: getattr(row.expected, name) for name in own}
-            | {"worst site": row.worst[0], "server sees": row.sees, "bytes sent": row.sent}
-            | {"seconds": row.seconds, "p": row.p}
-            | {f"better than {name}": chance for name, chance in row.against.items()}
-            for row in self.rows
-        ]
-        names = [row.recipe for row in self.rows]
-        return DataFrame(rows, index=names).rename_axis(index="recipe", columns=self.metric)
-
-    def plot(self) -> Any:
-        """Return a matplotlib figure: what to expect of every recipe at a new site, and sites."""
-        from unseen.choice.choice_plot import plot
-
-        return plot(self)
-
-    def _repr_html_(self) -> str:
-        """Return the answer's page, as notebooks show it."""
-        from html import escape
-
-        from unseen.choice.choice_html import html
-
-        page = escape(html(self, "unseen.train(choice, out)"))
-        return f'<iframe srcdoc="{page}" style="width:100%;height:46rem;border:0"></iframe>'
-
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
         return asdict(self)

@@ -113,8 +113,8 @@ def about(choice: Choice) -> str:
     """Return which label is predicted, and at which sites."""
     label, sites = options_of_data(choice).get("label"), sorted(choice.rows_at)
     named = f"label {label}; " if isinstance(label, str) else ""
-    shown = ", ".join(sites[:8]) + (f" and {len(sites) - 8} more" if len(sites) > 8 else "")
-    return f"{named}{len(sites)} sites: {shown}"
+    names = ", ".join(sites[:8]) + (f" and {len(sites) - 8} more" if len(sites) > 8 else "")
+    return f"{named}{len(sites)} sites: {names}"
 
 
 def ends(choice: Choice) -> tuple[float, float]:

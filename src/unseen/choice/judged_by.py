@@ -46,8 +46,8 @@ def judged_by(study: StudySpec, data: DataSet) -> Judged:
         return Judged(study, "")
     name = MetricName.parse(metric)
     plain = study.model_copy(update={"metric": None})
-    kept = str(name) == name.metric and name.metric in recorded(plain, data)
-    if kept and study.tune is None:
+    in_records = str(name) == name.metric and name.metric in recorded(plain, data)
+    if in_records and study.tune is None:
         return Judged(plain, metric, why)
     return Judged(study.model_copy(update={"metric": metric}), "", why)
 

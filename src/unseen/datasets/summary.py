@@ -271,10 +271,12 @@ def _counted_all_the_same(
     sheet: Sheet, options: Mapping[str, Any], error: UnseenError
 ) -> DataSet | None:
     """Return a table that a study refuses, or None where its cells make no data set."""
+    others = {k: v for k, v in options.items() if k not in (*table_files.READING, "path")}
+    lenient = {**others, "identifiers": "keep", "missing_label": "drop"}
     last: Exception = error
     for whole in (True, False):  # with all remarks if that is possible
         try:
-            return delimited.assemble(replace(sheet, whole=whole), **_lenient(options))
+            return delimited.assemble(replace(sheet, whole=whole), **lenient)
         except WRONG as fault:
             last = fault
     if isinstance(last, UnfitCells):
@@ -287,12 +289,6 @@ def sheet_of(data_dir: str | Path | None, options: Mapping[str, Any]) -> Sheet:
     needs = [options[k] for k in ("domain", "label", "event", "unit") if options.get(k) is not None]
     reading = {key: options[key] for key in table_files.READING if key in options}
     return table_files.sheet_of(data_dir, options["path"], needs, reading)
-
-
-def _lenient(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under which a table is counted that a study refuses."""
-    others = {k: v for k, v in options.items() if k not in (*table_files.READING, "path")}
-    return {**others, "identifiers": "keep", "missing_label": "drop"}
 
 
 def _rows_of(sheet: Sheet, domain: str, data: DataSet) -> Sheet:

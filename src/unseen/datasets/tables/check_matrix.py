@@ -193,7 +193,7 @@ def way_of(check: str, role: str) -> str:
 
     Example:
         >>> way_of("date", "category"), way_of("date", "site")
-        ('note', 'names are words')
+        ('note', 'holds names and no numbers')
     """
     cells = MATRIX[check]
     return cells.get(role, cells.get("else", ""))
