@@ -70,7 +70,7 @@ def test_a_frame_is_no_image(tmp_path: Path, frame: object) -> None:
 def test_a_result_shows_its_figures(model: Trained, frame: object) -> None:
     found = unseen.evaluate(model, frame, detail=True)
     shown = repr(found).splitlines()
-    assert shown[0].split()[:3] == ["domain", "in", "training"] and len(shown) == 5
+    assert shown[0].split()[:3] == ["site", "in", "training"] and len(shown) == 5
     assert "tensor" not in repr(found) and repr(found) == str(found)
     page = found._repr_html_()
     assert page.startswith("<pre>domain") and "true \\ predicted" in page

@@ -188,7 +188,7 @@ def test_many_domains_are_rows_and_not_columns(tmp_path: Path, run: Run) -> None
     write_stand_in("eicu", tmp_path)
     _, out = run("check", "eicu(edition='full', domain='hospital')", "--data-dir", tmp_path)
     head = next(line for line in out.splitlines() if "expired" in line)
-    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["domain", "alive", "expired"]
+    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["site", "alive", "expired"]
 
 
 def test_names_that_are_near_are_those_that_are_meant(tmp_path: Path, run: Run) -> None:
