@@ -73,4 +73,4 @@ def test_a_result_shows_its_figures(model: Trained, frame: object) -> None:
     assert shown[0].split()[:3] == ["site", "in", "training"] and len(shown) == 5
     assert "tensor" not in repr(found) and repr(found) == str(found)
     page = found._repr_html_()
-    assert page.startswith("<pre>domain") and "true \\ predicted" in page
+    assert page.startswith("<pre>site") and "true \\ predicted" in page
