@@ -23,7 +23,7 @@ SIGNS = {REFUSED: "R", NOTE: "N", COLUMN: "C", MERGED: "="}
 _NO_NUMBER = "holds names and no numbers"
 _NO_WORD = "holds numbers, which have no case"
 _NO_CELLS = "is made of files, which have no cells"
-_ONE_FEATURE = "is no single feature"
+_ONE_FEATURE = "is not a single feature"
 _ROWS = "is looked at as a whole row"
 #: What is wrong -> role -> how it shows, or why nothing is looked for; "else": the other roles.
 MATRIX: Mapping[str, Mapping[str, str]] = {
@@ -125,7 +125,7 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         "category": COLUMN,
         "class": REFUSED,
         "site": REFUSED,
-        "else": "is no feature and no class",
+        "else": "is neither a feature nor a class",
     },
     "empty": {
         "feature": COLUMN,
@@ -140,14 +140,14 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         "image": NOTE,
         "mask": NOTE,
     },
-    "class as a number": {"class": NOTE, "else": "is no class"},
+    "class as a number": {"class": NOTE, "else": "is not a class"},
     "copies": {
         "feature": NOTE,
         "image": "may be equal: files are not compared",
         "mask": "may be equal: files are not compared",
         "else": _ROWS,
     },
-    "unit at several sites": {"unit": NOTE, "else": "is no unit"},
+    "unit at several sites": {"unit": NOTE, "else": "is not a unit"},
     "too small": {"site": REFUSED, "else": "is counted by site"},
     "left out": {"site": NOTE, "class": NOTE, "number": NOTE, "time": NOTE, "else": "stays"},
     "passed over": {"image": NOTE, "mask": NOTE, "else": "has every row read"},
