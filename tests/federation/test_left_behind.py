@@ -9,7 +9,7 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.federation.kits.kit_spec import Federation, Role
-from unseen.federation.kits.provision import provision
+from unseen.federation.kits.provision import add, provision
 from unseen.federation.kits.rotation import renew, revoke
 from unseen.federation.process import environment
 from unseen.federation.serve import tidied
@@ -43,6 +43,8 @@ def test_nothing_that_was_deleted_stays_in_the_database_or_its_log(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "name"),
     [
+        (add, "c"),
+        (renew, "a"),
         (renew, "ckks"),
         (renew, "server"),
         (revoke, "server"),

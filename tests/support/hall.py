@@ -3,6 +3,7 @@ and put together again, and each is answered as if its process had just been sta
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,11 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
+from support.kits import membership
 from unseen.engine.messages import pack, unpack
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
+from unseen.federation.kits.signatures import AUTHORITY, MEMBER, MEMBER_KEY
 
 Answer = dict[str, Any]
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
@@ -63,6 +66,9 @@ class Hall:
         """A site with an account of its own in which the run of this hall has just begun."""
         role = next(site.role for site in map(Site.read, self.kits.values()) if site.name == name)
         (kit,) = kits(folder, {name: role}, data, policy or OPEN).values()
+        (own,) = (path for path in self.kits.values() if path.name == name)
+        for file in (AUTHORITY, MEMBER, MEMBER_KEY):
+            shutil.copy(own / file, kit / file)
         for site, question in self.sent:
             if site == name and question["kind"] == "hello":
                 assert "refused" not in handle(question, Site.read(kit))
@@ -119,6 +125,7 @@ def kits(folder: Path, sites: Mapping[str, str], data: Path, policy: str = OPEN)
         (kit / "join.toml").write_text(f'name = "{name}"\nrole = "{role}"\ndata = "{data}"\n')
         (kit / "site.toml").write_text(policy)
         found[number] = kit
+    membership(folder / "kits", sites)
     return found
 
 

@@ -6,7 +6,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.federation import probe
-from unseen.federation.kits import provision
+from unseen.federation.kits import provision, signatures
 from unseen.federation.kits.kit import Kit
 from unseen.federation.kits.kit_spec import Federation
 from unseen.federation.process import free_port
@@ -88,3 +88,15 @@ def answering(
 
 def site(out: Path, name: str = "north") -> Kit:
     return Kit.read(out / name, "site")
+
+
+def membership(folder: Path, sites: Iterable[str], federation: str = "") -> None:
+    """An authority beside the kits in a folder, and in each kit the site's certificate from it."""
+    if not (folder / "ca" / signatures.AUTHORITY).is_file():
+        (folder / "ca").mkdir(parents=True)
+        signatures.write_key(folder / "ca", signatures.AUTHORITY_KEY, signatures.AUTHORITY)
+    for name in sites:
+        (folder / name).mkdir(exist_ok=True)
+        signatures.write_member(folder / "ca", folder / name, federation, name)
+        public = (folder / "ca" / signatures.AUTHORITY).read_bytes()
+        (folder / name / signatures.AUTHORITY).write_bytes(public)

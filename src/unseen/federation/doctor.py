@@ -138,7 +138,7 @@ def _ending(name: str, ends: datetime, now: datetime, remedy: str) -> Finding:
 def _pair(kit: Kit) -> Iterator[Finding]:
     if checks.missing(kit):
         return
-    files = FILES[kit.kind][1:]
+    files = FILES[kit.kind][-2:]
     public, private = ((kit.folder / name).read_bytes() for name in files)
     try:
         if is_pair(private, public):

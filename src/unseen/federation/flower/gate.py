@@ -14,7 +14,7 @@ from typing import Any
 
 from unseen.engine.messages import ROW, Value
 from unseen.errors import UnseenError
-from unseen.federation.flower import once, terms
+from unseen.federation.flower import once, receipts, terms
 from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.script import fingerprint
 from unseen.federation.flower.site import Site
@@ -214,6 +214,10 @@ def _study(asked: Admitted) -> Iterator[str]:
     _ = asked.turn  # refuses what is no exchange of the study, or is not due
 
 
+def _receipts(asked: Admitted) -> Iterator[str]:
+    return receipts.breaches(asked, SiteLedger(asked.site.account).lines())
+
+
 def _rounds(asked: Admitted) -> Iterator[str]:
     rounds, most = asked.turn.rounds, asked.site.policy.most.rounds
     if rounds > most:
@@ -288,7 +292,7 @@ RULES: Mapping[str, Mapping[str, Check]] = {
     "exchange": {
         "study": _study, "most.questions": _questions, "most.rounds": _rounds,
         "evaluate": _evaluate, "least.sites": _sites, "methods": _methods, "least.steps": _steps,
-        "least.examples": _examples,
+        "least.examples": _examples, receipts.RULE: _receipts,
     },
     terms.ASK: {"study": _study, "most.questions": _questions, "least.sites": _sites},
     terms.MEASURE: {

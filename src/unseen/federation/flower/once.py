@@ -16,6 +16,7 @@ from unseen.core.atomic import write_atomically
 from unseen.engine.messages import Value
 from unseen.federation.flower import terms
 from unseen.federation.flower.admitted import Admitted
+from unseen.federation.flower.script import Due
 from unseen.federation.flower.site_question import EXCHANGE, SUMS
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.site_ledger import Line, digest_of_parcel
@@ -76,6 +77,20 @@ def said_of(asked: Admitted) -> dict[str, str]:
     own = {AT: f"{key}/{place_of(asked)}", PAYLOAD: asked.question.payload}
     sums = asked.parcel.get(terms.STATISTICS)
     return own | ({STATISTICS: digest_of_parcel({"": sums})} if sums is not None else {})
+
+
+def digest_at(asked: Admitted, due: Due, lines: Iterable[Line]) -> str | None:
+    """Return the digest of the message that this site answered at another position of the job.
+
+    Args:
+        asked: A question of the job.
+        due: The exchange at that position.
+        lines: Of the site's ledger.
+    """
+    key = asked.position.key(asked.agreement.run)
+    at = f"{key}/{Place(due.turn.round, due.turn.order)}"
+    here = (line for line in lines if _is_of(line, asked.proposal.digest, key))
+    return next((str(line[PAYLOAD]) for line in here if line[AT] == at), None)
 
 
 def check_new(asked: Admitted, lines: Iterable[Line]) -> None:

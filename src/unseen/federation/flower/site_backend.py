@@ -26,7 +26,9 @@ from unseen.federation.flower import terms
 from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
 from unseen.federation.flower.script import Position
+from unseen.federation.flower.server_receipts import check_receipt, keep, kept
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
+from unseen.federation.flower.site_question import EXCHANGE, payload_of
 from unseen.federation.standing import MESSAGES
 from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channel, channelled, kinds, wire
@@ -72,7 +74,7 @@ class Sites(Backend):
     statistics: Tensor | None = None
     memories: Memories = field(default_factory=Memories)
     clients: Mapping[str, Client] = field(default_factory=dict)
-    kind: str = "exchange"
+    kind: str = EXCHANGE
     sealed: bool = False
 
     def map(
@@ -106,12 +108,16 @@ class Sites(Backend):
         parcel = {**messages.from_inbox(entries), **more}
         visible = inbox if visible is None else visible
         shapes, totals = row_shapes(exchange, visible), exchange.local
+        signs = bool(exchange.slots) and self.kind == EXCHANGE
+        receipts: dict[str, Any] = {}
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
         replies: dict[str, Reply] = {}
 
         def good(answer: Mapping[str, Value]) -> str | None:
             name = str(answer["site"])
+            if signs:
+                receipts[name] = check_receipt(answer, digest)
             replies[name] = opened(name, answer)
             fault = find_fault(replies[name], shapes)
             fault = fault or beyond(replies[name], self.link.stated.get(name))
@@ -120,6 +126,9 @@ class Sites(Backend):
                 fault = fault or totals.impossible(replies[name].rows["statistics"], most)
             return fault or unlike(replies[name], exchange)
 
+        if signs:
+            about, common = self.envelope(turn, self.kind)
+            digest = payload_of(self.kind, about, {**common, **parcel})
         # Sites that answered go on from what it made of their answers, and of nobody else's.
         before = self.answered(turn)
         parcels = {name: parcel for name in clients if not before or name in before}
@@ -132,8 +141,26 @@ class Sites(Backend):
         if isinstance(totals, Totals):
             rows = {n: reply.rows["statistics"] for n, reply in replies.items() if n not in faults}
             faults |= totals.far(rows)
+        if signs:
+            keep(
+                self.folder,
+                turn.round,
+                turn.order,
+                [r for n, r in receipts.items() if n not in faults],
+            )
         # A bad answer is left where it is: what is wrong with it is known.
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]
+
+    def envelope(self, turn: Turn, kind: str) -> tuple[str, dict[str, Value]]:
+        """Return what every message of an exchange is about, and what it has beside its content."""
+        own = replace(self.position, round=turn.round, exchange=turn.exchange)
+        about = f"{own.method} · {own.task} · seed {own.seed}"
+        about += f" · round {turn.round} · {turn.exchange} · layout {own.layout}"
+        head = {**self.head, "position": asdict(own)}
+        if kind == EXCHANGE:
+            head["receipts"] = kept(self.folder, turn.round, turn.order)
+        sums = {} if self.statistics is None else {terms.STATISTICS: self.statistics}
+        return about, {**sums, "head": json.dumps(head)}
 
     def answered(self, turn: Turn) -> set[str]:
         """Return who answered in an exchange that a server which was killed has played before."""
@@ -172,15 +199,10 @@ class Sites(Backend):
             good: Returns what is wrong with an answer.
             room: How many bytes the rows of an answer may have.
         """
-        own = replace(self.position, round=turn.round, exchange=turn.exchange)
-        job = {"method": own.method, "task": own.task, "seed": own.seed}
-        about = "{method} · {task} · seed {seed}".format_map(job)
-        about += f" · round {turn.round} · {turn.exchange} · layout {own.layout}"
+        about, common = self.envelope(turn, kind)
         at = {"round": turn.round, "exchange": turn.exchange}
+        job = {name: getattr(self.position, name) for name in ("method", "task", "seed")}
         self.link.tell(**at, rounds=turn.rounds, waiting="", **job)
-        sums = self.statistics
-        common: dict[str, Value] = {} if sums is None else {terms.STATISTICS: sums}
-        common["head"] = json.dumps({**self.head, "position": asdict(own)})
         full = {name: {**common, **parcel} for name, parcel in parcels.items()}
         questions = self.link.ask(kind, full, about, minimum, good, str(turn.round), room)
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -26,9 +26,10 @@ from unseen.engine.inprocess import InProcess
 from unseen.engine.messages import Parcel, Value, from_reply, named, to_inbox
 from unseen.errors import BadReply, TooFewRows, UnseenError
 from unseen.exact.newton import Derivatives
-from unseen.federation.flower import gate, once, site_model, terms
+from unseen.federation.flower import gate, once, receipts, site_model, terms
 from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.script import before
+from unseen.federation.flower.server_receipts import RECEIPT
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_question import HELLO, Question
 from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
@@ -106,7 +107,8 @@ def exchange(asked: Admitted) -> dict[str, Value]:
     asked.rows = wire.digest_of(reply.rows).hex()
     codes = {} if asked.exchange.slots else client.split("validation").meta
     reply = without_few(reply, codes, least)
-    return from_reply(reply) if asked.side is None else leave(asked, asked.side, reply, received)
+    left = from_reply(reply) if asked.side is None else leave(asked, asked.side, reply, received)
+    return left | {RECEIPT: receipts.receipt(asked)} if asked.exchange.slots else left
 
 
 def sparing(exchange: Exchange, least: int) -> Exchange:

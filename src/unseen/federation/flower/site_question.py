@@ -45,6 +45,7 @@ class Head:
         run: The run that a site is asked to take part in, before it is agreed on.
         agreement: What the run's sites agreed on.
         position: What is asked for.
+        receipts: Those of the job's last exchange, see `unseen.federation.flower.receipts`.
     """
 
     __pydantic_config__ = STRICT
@@ -54,6 +55,12 @@ class Head:
     run: str = ""
     agreement: Agreement | None = None
     position: Position | None = None
+    receipts: list[dict[str, Any]] = field(default_factory=list)
+
+
+#: What of a head does not enter the digest of a message: a coordinator may sign again, and sites
+#: check receipts one by one.
+SIGNED = ("signature", "receipts")
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class Question:
             raise Refused(f"{what}: {where}." if where else f"{what}.") from None
         if {head.agreement is None, head.position is None} != {kind == HELLO}:
             raise Refused(f"a message of the kind {kind!r} has no such head.")
+        if head.receipts and kind != EXCHANGE:
+            raise Refused(f"a message of the kind {kind!r} has no receipts.")
         if kind == HELLO and parcel["about"] != HELLO:
             raise Refused("a hello is about nothing else.")
         try:
@@ -124,13 +133,16 @@ class Question:
 
     @cached_property
     def payload(self) -> str:
-        """The digest of all that is asked, by which a question is known to be the same again.
-
-        A coordinator may sign again what it signed before.
-        """
-        words = {name: value for name, value in asdict(self.head).items() if name != "signature"}
+        """The digest of all that is asked, by which a question is known to be the same again."""
+        words = {name: value for name, value in asdict(self.head).items() if name not in SIGNED}
         own: dict[str, Value] = {**self.parcel, "head": json.dumps(words, sort_keys=True)}
         return digest_of_parcel(own)
+
+
+def payload_of(kind: str, about: str, parcel: Parcel) -> str:
+    """Return the digest of a message that the server sends, as the sites that get it find it."""
+    envelope: dict[str, Value] = {"kind": kind, "protocol": PROTOCOL, "about": about}
+    return Question.read({**envelope, **parcel}).payload
 
 
 def _check_fields(kind: str, parcel: Parcel) -> None:

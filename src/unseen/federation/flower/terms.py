@@ -28,7 +28,7 @@ from unseen.datasets.tables.sheet import coded
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.
-PROTOCOL = 13
+PROTOCOL = 14
 STATISTICS = "statistics"
 REFUSED, FAILED = "refused", "failed"
 #: Of a refusal: the rule of the site that it follows from; and of every answer: its line in the

@@ -23,22 +23,26 @@ Kind = Literal["server", "site", "person"]
 #: What a kit of each kind must hold; the last one is its private key.
 FILES: Mapping[Kind, tuple[str, ...]] = {
     "server": ("ca.crt", "server.crt", "server.key"),
-    "site": ("ca.crt", "site.pub", "site.key"),
+    "site": ("ca.crt", "authority.pub", "member.json", "member.key", "site.pub", "site.key"),
     "person": ("ca.crt", "person.json", "person.key"),
 }
 CERTIFICATES = {"server": ("ca.crt", "server.crt"), "site": ("ca.crt",), "person": ("ca.crt",)}
 #: Files that their owner alone may read.
 SECRETS = (
-    "ca.key", "authority.key", "server.key", "site.key", "person.key", "ckks.secret",
-    "masks.private",
+    "ca.key", "authority.key", "server.key", "site.key", "member.key", "person.key",
+    "ckks.secret", "masks.private",
 )  # fmt: skip
 #: Those that must never be in the kit of a server, or of a site.
 FOREIGN: Mapping[Kind, tuple[str, ...]] = {
     "server": (
-        "ca.key", "authority.key", "site.key", "person.key", "ckks.secret", "masks.private"
+        "ca.key", "authority.key", "site.key", "member.key", "person.key", "ckks.secret",
+        "masks.private",
     ),
     "site": ("ca.key", "authority.key", "server.key", "person.key"),
-    "person": ("ca.key", "authority.key", "server.key", "site.key", "ckks.secret", "masks.private"),
+    "person": (
+        "ca.key", "authority.key", "server.key", "site.key", "member.key", "ckks.secret",
+        "masks.private",
+    ),
 }  # fmt: skip
 #: Of a site's kit: its own rules, what `join` settled at the last start, and the folder of its
 #: approvals and its ledger, which outlive what methods remember.

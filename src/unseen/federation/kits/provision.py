@@ -45,6 +45,8 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
         _kit(federation, out, name)
     for name in people:
         signatures.write_person(out / "ca", out / name, federation.name, name, federation.days)
+    for name in federation.sites:
+        signatures.write_member(out / "ca", out / name, federation.name, name)
     write_sum_keys(out, list(federation.sites), federation.channels)
     signatures.sign_kit(out / "ca", out / "server")
     write(out / DESCRIPTION, federation.text().encode())
@@ -55,7 +57,7 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
     """Write a kit for one more site, and return the federation that has it.
 
     Args:
-        out: Folder of the kits; the authority's may be elsewhere.
+        out: Folder of the kits with the authority's, which signs the certificate of each site.
         name: The site's name. The server's kit gets its public key.
         role: `train` or `evaluate`.
 
@@ -66,6 +68,7 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
     if name in federation.sites:
         what = f"{name!r} is a site of {federation.name} already."
         raise UnseenError(what, remedy="--renew makes it new keys.")
+    need_authority(out / "ca")
     wider = Federation(**federation.model_dump() | {"sites": {**federation.sites, name: role}})
     files = {"ckks": "ckks.secret", "masks": "masks.public.json"}
     every = ("ckks.public", *files.values())
@@ -76,6 +79,7 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
         raise UnseenError(what, remedy="Bring the kit of one site back to add another.")
     _folder(out / name, wider)
     _kit(wider, out, name)
+    signatures.write_member(out / "ca", out / name, wider.name, name)
     write_sum_keys(out, [name], [c for c in files if files[c] in shared], shared)
     write(out / DESCRIPTION, wider.text().encode())
     write(out / "server" / "README.md", readme("server", wider))
@@ -90,6 +94,15 @@ def described(out: Path) -> Federation:
     return Federation.read(out / DESCRIPTION)
 
 
+def need_authority(ca: Path) -> None:
+    """Refuse, before anything is written, what ends with a signature of the authority."""
+    if missing := [n for n in (signatures.AUTHORITY_KEY, "ca.key") if not (ca / n).is_file()]:
+        raise UnseenError(
+            f"this is signed by the federation's authority, and {ca} has no {missing[0]}.",
+            remedy="Bring the folder back from where it is kept offline; nothing has changed.",
+        )
+
+
 def _folder(folder: Path, federation: Federation) -> None:
     """Make a folder that its owner alone can open, with a page about it."""
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -102,12 +115,9 @@ def _kit(federation: Federation, out: Path, name: str) -> None:
     kind = "server" if folder == server else "site" if name in federation.sites else "person"
     settings = {"kind": kind, "federation": federation.name}
     more: dict[str, object] = {"servers": federation.servers}
-    # Whoever adds a site may not have the authority's folder; the server's kit has its public half.
-    ca = out / "ca" if (out / "ca" / signatures.AUTHORITY).is_file() else server
-    if ca != folder:
-        write(folder / signatures.AUTHORITY, (ca / signatures.AUTHORITY).read_bytes())
-    if (ca / signatures.REVOKED).is_file() and ca != folder:
-        write(folder / signatures.REVOKED, (ca / signatures.REVOKED).read_bytes())
+    write(folder / signatures.AUTHORITY, (out / "ca" / signatures.AUTHORITY).read_bytes())
+    if (revoked := out / "ca" / signatures.REVOKED).is_file():
+        write(folder / signatures.REVOKED, revoked.read_bytes())
     if folder == server:
         (server / "sites").mkdir(exist_ok=True)
         more |= {"listen": federation.bind}

@@ -8,7 +8,13 @@ from unseen.errors import UnseenError, nearest
 from unseen.federation.kits import signatures
 from unseen.federation.kits.certificates import Authority, write, write_pair, write_site_keys
 from unseen.federation.kits.kit_spec import Federation
-from unseen.federation.kits.provision import DESCRIPTION, described, readme, write_sum_keys
+from unseen.federation.kits.provision import (
+    DESCRIPTION,
+    described,
+    need_authority,
+    readme,
+    write_sum_keys,
+)
 from unseen.signing import read
 
 #: Keys of sums, which all sites change together, and their files.
@@ -33,8 +39,8 @@ def renew(out: Path, name: str, now: datetime | None = None) -> list[Path]:
     names = ("server", *federation.sites, *federation.people, *federation.channels)
     if name not in names:
         raise nearest("kit", name, names)
-    if name in ("server", "ckks", *federation.people):
-        _need_authority(ca)
+    if name != "masks":
+        need_authority(ca)
     if name == "server":
         begin = now or datetime.now(UTC)
         Authority.read(ca).write_server(server, federation.servers, begin, federation.days)
@@ -43,11 +49,14 @@ def renew(out: Path, name: str, now: datetime | None = None) -> list[Path]:
     if name in SUMS:
         return _new_sums(out, federation, [name])
     if name in federation.people:
-        lists = _revoked(out, federation, [_key(out, name)])
+        lists = _revoked(out, federation, [_key(out / name / signatures.PERSON)])
         signatures.write_person(ca, out / name, federation.name, name, federation.days)
         return [out / name / signatures.PERSON_KEY, out / name / signatures.PERSON, *lists]
+    lists = _revoked(out, federation, [_key(ca / signatures.MEMBERS / f"{name}.json")])
     write_site_keys(out / name, server, name)
-    return [out / name / "site.key", out / name / "site.pub", server / "sites" / f"{name}.pub"]
+    signatures.write_member(ca, out / name, federation.name, name)
+    files = ("site.key", "site.pub", signatures.MEMBER_KEY, signatures.MEMBER)
+    return [*(out / name / file for file in files), server / "sites" / f"{name}.pub", *lists]
 
 
 def revoke(out: Path, name: str, now: datetime | None = None) -> list[Path]:
@@ -68,8 +77,7 @@ def revoke(out: Path, name: str, now: datetime | None = None) -> list[Path]:
         ask nobody whether a certificate is still believed.
     """
     federation, server, ca = described(out), out / "server", out / "ca"
-    if name in ("server", *federation.people) or "ckks" in federation.channels:
-        _need_authority(ca)
+    need_authority(ca)
     if name == "server":
         begin = now or datetime.now(UTC)
         authority = Authority.make(federation.name, begin, federation.ca_days)
@@ -84,7 +92,7 @@ def revoke(out: Path, name: str, now: datetime | None = None) -> list[Path]:
         return [*pair, *copies]
     if name in federation.people:
         people = {n: role for n, role in federation.people.items() if n != name}
-        lists = _revoked(out, federation, [_key(out, name)])
+        lists = _revoked(out, federation, [_key(out / name / signatures.PERSON)])
         _describe(out, federation, people=people)
         return lists
     if name not in federation.sites:
@@ -94,21 +102,13 @@ def revoke(out: Path, name: str, now: datetime | None = None) -> list[Path]:
     sites = {n: role for n, role in federation.sites.items() if n != name}
     narrower = _describe(out, federation, sites=sites)
     (server / "sites" / f"{name}.pub").unlink(missing_ok=True)
-    return [server / "sites", *_new_sums(out, narrower, federation.channels)]
+    lists = _revoked(out, narrower, [_key(ca / signatures.MEMBERS / f"{name}.json")])
+    return [server / "sites", *lists, *_new_sums(out, narrower, federation.channels)]
 
 
-def _need_authority(ca: Path) -> None:
-    """Refuse, before anything is written, what ends with a signature of the authority."""
-    if missing := [n for n in (signatures.AUTHORITY_KEY, "ca.key") if not (ca / n).is_file()]:
-        raise UnseenError(
-            f"this is signed by the federation's authority, and {ca} has no {missing[0]}.",
-            remedy="Bring the folder back from where it is kept offline; nothing has changed.",
-        )
-
-
-def _key(out: Path, name: str) -> str:
-    """The public half of a person's key."""
-    return str(read(out / name / signatures.PERSON)["key"])
+def _key(certificate: Path) -> str:
+    """The public half of the key of a person or a site."""
+    return str(read(certificate)["key"])
 
 
 def _revoked(out: Path, federation: Federation, keys: Sequence[str]) -> list[Path]:

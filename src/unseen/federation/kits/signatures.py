@@ -1,8 +1,9 @@
-"""Ed25519 signatures: of the server's kit and of people by the authority, of studies by people.
+"""Ed25519 signatures of the authority, of people and of sites.
 
-A signed document is JSON with its `signature` over everything else that it says. The authority's
-public key lies in every kit; its private one in `kits/ca` alone. A person's certificate is such a
-document, and so is a coordinator's signature under the digest of one study.
+The authority signs the server's kit and the certificates of people and sites. A coordinator signs
+studies, a site signs receipts of models. A signed document is JSON with its `signature` over
+everything else that it says. Every kit holds the authority's public key; `kits/ca` alone holds the
+private one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from unseen.errors import UnseenError
 from unseen.federation.kits.certificates import write
 from unseen.signing import Document, check, new_key, read, signed
 
-#: Files of kits: the authority's halves, a person's key and certificate, what is revoked, and what
-#: the authority signed of the server's kit.
+#: Files of kits: the authority's halves, a person's key and certificate, a site's, what is revoked,
+#: and what the authority signed of the server's kit.
 AUTHORITY_KEY, AUTHORITY = "authority.key", "authority.pub"
 PERSON_KEY, PERSON = "person.key", "person.json"
+MEMBER_KEY, MEMBER = "member.key", "member.json"
+#: Of the authority's folder: the certificates of the sites, by which their keys can be revoked.
+MEMBERS = "sites"
 REVOKED, SIGNED = "revoked.json", "kit.json"
 #: Files of the server's kit that the authority signs.
 COVERED = ("kit.toml", "ca.crt", "server.crt", AUTHORITY, "ckks.public")
@@ -64,8 +68,26 @@ def write_person(ca: Path, folder: Path, federation: str, name: str, days: int) 
     until = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
     content = {"kind": "person", "federation": federation, "name": name}
     content |= {"role": "coordinator", "key": write_key(folder, PERSON_KEY), "until": until}
+    _certify(ca, folder / PERSON, content)
+
+
+def write_member(ca: Path, folder: Path, federation: str, name: str) -> None:
+    """Write a new key with which a site signs, and the certificate that the authority signs for it.
+
+    Args:
+        ca: The authority's folder.
+        folder: The site's kit.
+        federation: The federation.
+        name: The site.
+    """
+    content = {"kind": "site", "federation": federation, "name": name}
+    _certify(ca, folder / MEMBER, content | {"key": write_key(folder, MEMBER_KEY)})
+    write(ca / MEMBERS / f"{name}.json", (folder / MEMBER).read_bytes())
+
+
+def _certify(ca: Path, path: Path, content: Document) -> None:
     document = signed(content, ca / AUTHORITY_KEY)
-    write(folder / PERSON, json.dumps(document, indent=1).encode())
+    write(path, json.dumps(document, indent=1).encode())
 
 
 def revoke(ca: Path, keys: Sequence[str]) -> bytes:
@@ -139,6 +161,24 @@ def check_person(certificate: Document, authority: str, revoked_keys: Sequence[s
     if datetime.fromisoformat(certificate["until"]) < datetime.now(UTC):
         what = f"{name} expired on {certificate['until'][:10]}."
         raise UnseenError(what, remedy="unseen federation provision --renew NAME makes a new one.")
+
+
+def check_member(kit: Path, certificate: Document, federation: str, revoked: Sequence[str]) -> str:
+    """Refuse a certificate that is not of a site of a federation, and return the site's name.
+
+    Args:
+        kit: A site's kit.
+        certificate: The other site's.
+        federation: The federation.
+        revoked: Revoked keys.
+    """
+    name = str(certificate["name"])
+    check(certificate, authority_of(kit), f"the certificate of {name!r}")
+    if (certificate["kind"], certificate["federation"]) != ("site", federation):
+        raise UnseenError(f"the certificate of {name!r} is not of a site of {federation}.")
+    if certificate["key"] in revoked:
+        raise UnseenError(f"the certificate of {name!r} was revoked.")
+    return name
 
 
 def check_study(kit: Path, document: Document, digest: str, federation: str) -> str:
