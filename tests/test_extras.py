@@ -20,7 +20,6 @@ from unseen.datasets.tables.frames import expression_of
 from unseen.engine.processes import in_ray
 from unseen.errors import UnseenError, optional
 from unseen.federation.control import needs_flower
-from unseen.federation.monitor import client
 from unseen.flower import strategy
 from unseen.follow.trackers import check
 from unseen.models.pretrained import PACKAGES, source
@@ -59,7 +58,6 @@ CASES = (
     Case("cryptography", "he", lambda _: primitives("hashes")),
     Case("tenseal", "he", lambda _: Scheme(1), "masks()"),
     Case("Crypto", "he", lambda _: split(bytes(16), 2, ["a", "b"])),
-    Case("prometheus_client", "monitor", lambda _: client(), "leave it out"),
     Case("opacus", "dp", lambda _: opacus("accountants")),
     Case("lifelines", "survival", lambda _: load("lung"), "lung.csv"),
     Case("pydicom", "dicom", lambda _: image_of(bytes(128) + b"DICM", "a.dcm"), "PNG"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,12 @@ from safetensors.torch import load
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from support.deployment import SLOWER, Federation, descendants, faulty, told
+from support.deployment import SLOWER, UNSEEN, Federation, descendants, faulty, told
 from support.hall import contents
 
 from unseen import Study
 from unseen.core.turn import keyed
+from unseen.engine.messages import QUIET
 
 HEADER = "a,b,c,d,died"
 STUDY = """
@@ -86,6 +90,27 @@ def three(sites: dict[str, tuple[str, Path]]) -> dict[str, tuple[str, Path]]:
     return {name: sites[name] for name in ("north", "south", "west")}
 
 
+def flwr(federation: Federation, *words: str) -> Any:
+    """What one of Flower's own commands says on the server's machine, as JSON."""
+    command = [str(Path(sys.executable).parent / "flwr"), *words, "--format", "json"]
+    home = {"FLWR_HOME": str(federation.kit("server") / "flower"), **QUIET}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **home})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def played_by_flower(federation: Federation, study: Path, out: Path) -> None:
+    """Sign a study, start it by Flower's own command, and wait for its end."""
+    coordinator = federation.kit("coordinator")
+    subprocess.run([*UNSEEN, "sign", str(study), "--kit", str(coordinator)], check=True)
+    settings = f'study="{study}" out="{out}"'
+    begun = flwr(federation, "run", str(federation.kit("server") / "state" / "app"),
+                 "--run-config", settings)  # fmt: skip
+    number = str(begun["run-id"])
+    assert number in json.dumps(flwr(federation, "list"))
+    federation.until(lambda: told(out).get("finished"))
+
+
 @pytest.mark.timeout(600 * SLOWER)  # a minute where nothing else runs
 def test_three_sites_over_tls_give_the_bits_of_one_process(tmp_path: Path) -> None:
     study, sites = made(tmp_path, "ppdg+ga")
@@ -93,6 +118,11 @@ def test_three_sites_over_tls_give_the_bits_of_one_process(tmp_path: Path) -> No
     with Federation(tmp_path, three(sites)) as federation:
         federation.begin(study, tmp_path / "out")
         assert federation.ends(560) == 0, federation.logs()
+        played_by_flower(federation, study, tmp_path / "flower")
+        long = flwr(federation, "run", str(federation.kit("server") / "state" / "app"),
+                    "--run-config", f'study="{study}" out="{tmp_path / "long"}"')  # fmt: skip
+        assert flwr(federation, "stop", str(long["run-id"]))["success"]
+    same(tmp_path / "one", tmp_path / "flower", MODELS)
     same(tmp_path / "one", tmp_path / "out", MODELS)
     assert told(tmp_path / "out")["finished"]
     sent = lines(tmp_path / "out", "ppdg+ga", "messages.jsonl")

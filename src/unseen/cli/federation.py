@@ -12,7 +12,6 @@ federation = group(
     "federation", "Real federations over Flower: kits for server and sites, and their processes."
 )
 Folder = Annotated[Path, typer.Argument(metavar="KIT")]
-Port = Annotated[int | None, typer.Option(min=1, max=65535)]
 
 
 @federation.command()
@@ -75,17 +74,16 @@ def provision(
 
 
 @federation.command()
-def serve(folder: Folder, metrics: Port = None) -> None:
+def serve(folder: Folder) -> None:
     """Run the server of a federation, in the foreground, until Ctrl-C or SIGTERM.
 
     Args:
         folder: A folder that provision wrote.
-        metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import serve
 
-    raise typer.Exit(serve(Kit.read(folder, "server"), metrics))
+    raise typer.Exit(serve(Kit.read(folder, "server")))
 
 
 @federation.command()
@@ -94,7 +92,6 @@ def join(
     data: Path | None = None,
     allow: list[str] | None = None,
     app: Path | None = None,
-    metrics: Port = None,
 ) -> None:
     """Take part as a site, in the foreground, until Ctrl-C or SIGTERM.
 
@@ -106,12 +103,11 @@ def join(
         data: This site's data: a folder, or a csv file; those of the last start, if left out.
         allow: module:function of yours that a study may name here.
         app: Another Flower app than unseen's own, a folder.
-        metrics: Numbers for Prometheus at this port of 127.0.0.1 (extra: monitor).
     """
     from unseen.federation.kits.kit import Kit
     from unseen.federation.serve import join
 
-    raise typer.Exit(join(Kit.read(folder, "site"), data, app, allow or (), metrics))
+    raise typer.Exit(join(Kit.read(folder, "site"), data, app, allow or ()))
 
 
 @federation.command()

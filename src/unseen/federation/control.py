@@ -124,9 +124,7 @@ def control(kit: Kit) -> Iterator[Control]:
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
-    # A server that listens everywhere is reached at the loopback of its own machine.
-    loopback = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
-    where = kit.at(loopback.get(kit.listen, kit.listen))
+    where = kit.here
     authority = (kit.folder / "ca.crt").read_bytes()
     interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
     os.environ.update(without_proxy())  # which the client reads when it is made

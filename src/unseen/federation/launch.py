@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
-from unseen.federation import monitor
 from unseen.federation.control import Control, Run, control
 from unseen.federation.flower import bundle
 from unseen.federation.kits.closed import closed
@@ -162,7 +161,6 @@ def carry_out(kit: Kit, config: Mapping[str, str], target: Path, app: Path | Non
         (target / STANDING).unlink(missing_ok=True)
         with closed():
             folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
-        monitor.point_to(kit, target)
         number = link.start(folder, config)
         say(f"run {number} of {Path(config['study']).name}; records: {target}")
         try:

@@ -8,12 +8,12 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
-from unseen.federation import monitor
 from unseen.federation.control import Control, control, needs_flower
 from unseen.federation.flower import bundle
 from unseen.federation.kits import certificates
@@ -40,18 +40,20 @@ LOCK = "join.lock"
 STILL, MISSED = "Failed to activate SuperNode", 180.0
 
 
-def serve(kit: Kit, metrics: int | None = None) -> int:
+def serve(kit: Kit) -> int:
     """Run the SuperLink of a server's kit until it is stopped, and return its exit status.
 
     Args:
         kit: The server's kit.
-        metrics: A port of this machine at which numbers for Prometheus are shown; None for none.
     """
     _begin(kit)
     close(kit.folder)
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
     sites = certificates.registered(kit.folder)
     kit.state.mkdir(mode=0o700, exist_ok=True)
+    with closed():
+        bundle.write(kit.state / "app")
+        write_connection(kit)
     database = kit.state / "superlink.db"
     options = {
         "host": kit.listen, "port": kit.port, "database": database,
@@ -60,8 +62,8 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
         "ssl-ca-certfile": kit.folder / "ca.crt", "enable-supernode-auth": None,
     }  # fmt: skip
     with (
-        _stopped(), monitor.exposed(metrics, partial(monitor.of_run, kit)), tidied(database),
-        started(kit, "superlink", options) as child, control(kit) as link,
+        _stopped(), tidied(database), started(kit, "superlink", options) as child,
+        control(kit) as link,
     ):  # fmt: skip
         _await(link, child)
         link.agree(sites)
@@ -70,6 +72,14 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
         child.wait(_Watch(kit, link))
         raise child.ended("the server ended")
     return 0
+
+
+def write_connection(kit: Kit) -> None:
+    """Write where Flower's own commands (`flwr run`, `list`, `stop`) find this server."""
+    connection = {"address": kit.here, "root-certificates": str(kit.folder / "ca.crt")}
+    tables = {"superlink": {"default": kit.federation, kit.federation: connection}}
+    (kit.folder / "flower").mkdir(mode=0o700, exist_ok=True)
+    write_atomically(kit.folder / "flower" / "config.toml", toml(tables).encode())
 
 
 def _begin(kit: Kit) -> None:
@@ -174,7 +184,6 @@ def join(
     data: Path | None = None,
     app: Path | None = None,
     allow: Sequence[str] = (),
-    metrics: int | None = None,
 ) -> int:
     """Run the SuperNode of a site's kit until it is stopped, and return its exit status.
 
@@ -183,7 +192,6 @@ def join(
         data: The site's folder or csv file; those of the last start, if None.
         app: The one app that this site runs; by default unseen's.
         allow: Parts outside unseen, `module:function`, that a study may name here.
-        metrics: A port of this machine at which numbers for Prometheus are shown; None for none.
     """
     _begin(kit)
     close(kit.folder)
@@ -192,7 +200,7 @@ def join(
         path = settle(kit, data, allow)
     policy = SitePolicy.read(kit.folder)
     with alone(kit):
-        return _joined(kit, path, policy, folder, metrics)
+        return _joined(kit, path, policy, folder)
 
 
 @contextmanager
@@ -208,7 +216,7 @@ def alone(kit: Kit) -> Iterator[None]:
         yield
 
 
-def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path, metrics: int | None) -> int:
+def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path) -> int:
     """Take part until it is stopped.
 
     Args:
@@ -216,7 +224,6 @@ def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path, metrics: int
         path: Where its data are.
         policy: Its rules.
         folder: The app that it runs.
-        metrics: See `join`.
     """
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'
@@ -225,7 +232,7 @@ def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path, metrics: int
         "root-certificates": kit.folder / "ca.crt", "auth-supernode-private-key": kit.private_key,
     }  # fmt: skip
     start, once, own = time.monotonic(), cache(say), key_of(kit)
-    with _stopped(), monitor.exposed(metrics, partial(monitor.of_site, kit)):
+    with _stopped():
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         if policy.approval == "wait":
             say(f"each study waits for your approval: unseen federation review {kit.folder}")

@@ -37,6 +37,7 @@ from unseen.federation.standing import MESSAGES, SIGNATURE, STANDING, TERMS
 from unseen.results import study_file
 from unseen.results.records import Job, to_line
 from unseen.results.study_results import Results
+from unseen.signing import SUFFIX
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
@@ -188,6 +189,7 @@ def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Res
     folder = Path(out)
     with followed(folder, lambda: federated(StudySpec.read(study_file))) as (study, status):
         check_measured(study)
+        adopt_signature(Path(study_file), folder)
         session = opened(study, folder, grid, sites, status)
         session.play()
         results = results_of(session.planned)
@@ -286,6 +288,13 @@ def account(out: Path, site: str, entry: str) -> None:
     """Write down the answer to the first question of all, by its line in the site's ledger."""
     with (out / MESSAGES).open("ab") as file:
         file.write(to_line({"site": site, "kind": "hello", "entry": entry}))
+
+
+def adopt_signature(study_file: Path, out: Path) -> None:
+    """Take the signature beside a study's file, where no command left one among the records."""
+    beside = study_file.with_name(study_file.name + SUFFIX)
+    if beside.is_file() and not (out / SIGNATURE).is_file():
+        write_atomically(out / SIGNATURE, beside.read_bytes())
 
 
 def _signature(out: Path) -> Mapping[str, Any]:

@@ -123,6 +123,12 @@ class Kit(Settings):
         """The server as host:port."""
         return self.at(self.servers[0])
 
+    @property
+    def here(self) -> str:
+        """The server as host:port, from its own machine; it may listen at every address."""
+        loopback = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
+        return self.at(loopback.get(self.listen, self.listen))
+
     def at(self, host: str) -> str:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
