@@ -90,6 +90,8 @@ def main() -> None:
     (entry,) = metadata.entry_points(group="console_scripts", name=COMMAND)
     command = entry.load()
     import_module("unseen.federation.flower.client_app")
+    with suppress(ImportError):
+        import_module("pandas")  # which pyarrow imports when it reads the first table
     try:
         listener = listening(Path(sys.argv[1]))
     except OSError as error:  # a folder that can hold no socket, say

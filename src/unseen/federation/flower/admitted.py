@@ -1,6 +1,7 @@
 """A question that a site answers, and what the answer takes."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from unseen.federation.flower.site_question import EXCHANGE, SUMS, Question, mat
 from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.flower.trained_counts import trained_counts
 from unseen.federation.policy.proposals import SHORT, Proposal
+from unseen.federation.policy.site_ledger import Line, SiteLedger
 from unseen.local.train import reads_validation
 from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
@@ -80,6 +82,11 @@ class Admitted:
     @property
     def proposal(self) -> Proposal:
         return self.question.proposal
+
+    @cached_property
+    def lines(self) -> Sequence[Line]:
+        """The lines of the site's ledger, which is held until the answer is written into it."""
+        return SiteLedger(self.site.account).lines()
 
     @property
     def study(self) -> StudySpec:

@@ -81,7 +81,7 @@ def admit(question: Question, site: Site, request: Request) -> Admitted:
         _check_rules(site, asked.study)
     if question.position is not None:
         _begin(asked, Approvals(site.account), request)
-        once.check_new(asked, SiteLedger(site.account).lines())
+        once.check_new(asked)
     for rule, check in RULES[asked.kind].items():
         for why in check(asked):
             raise Refused(f"{why}.", rule)
@@ -141,7 +141,7 @@ def let_out(
         apart, more = forms(asked, content)
         line |= more
         policy = asked.site.policy.most
-        before = ledger.lines() if policy.epsilon is not None else []
+        before = asked.lines if policy.epsilon is not None else []
         if why := spending.over_budget(before, line, policy.epsilon, policy.delta):
             words = {REFUSED: f"{why}.", terms.RULE: "most.epsilon"}
             LOG.warning("refused by most.epsilon: %s", why)
@@ -215,7 +215,7 @@ def _study(asked: Admitted) -> Iterator[str]:
 
 
 def _receipts(asked: Admitted) -> Iterator[str]:
-    return receipts.breaches(asked, SiteLedger(asked.site.account).lines())
+    return receipts.breaches(asked)
 
 
 def _rounds(asked: Admitted) -> Iterator[str]:
@@ -262,8 +262,7 @@ def _methods(asked: Admitted) -> Iterator[str]:
 
 def _questions(asked: Admitted) -> Iterator[str]:
     limit, digest = asked.site.policy.most.questions, asked.proposal.digest
-    lines = SiteLedger(asked.site.account).lines()
-    own = (x for x in lines if x.get("study") == digest and "answer" in x)
+    own = (x for x in asked.lines if x.get("study") == digest and "answer" in x)
     if sum(x.get("rule") not in site_ledger.BEFOREHAND for x in own) >= limit:
         yield f"{limit} questions of this study were answered or refused, which are the most"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,25 +79,24 @@ def said_of(asked: Admitted) -> dict[str, str]:
     return own | ({STATISTICS: digest_of_parcel({"": sums})} if sums is not None else {})
 
 
-def digest_at(asked: Admitted, due: Due, lines: Iterable[Line]) -> str | None:
+def digest_at(asked: Admitted, due: Due) -> str | None:
     """Return the digest of the message that this site answered at another position of the job.
 
     Args:
         asked: A question of the job.
         due: The exchange at that position.
-        lines: Of the site's ledger.
     """
     key = asked.position.key(asked.agreement.run)
     at = f"{key}/{Place(due.turn.round, due.turn.order)}"
-    here = (line for line in lines if _is_of(line, asked.proposal.digest, key))
+    here = (line for line in asked.lines if _is_of(line, asked.proposal.digest, key))
     return next((str(line[PAYLOAD]) for line in here if line[AT] == at), None)
 
 
-def check_new(asked: Admitted, lines: Iterable[Line]) -> None:
+def check_new(asked: Admitted) -> None:
     """Refuse another question than the one that was answered at a position, before its data."""
     position, key = asked.position, asked.position.key(asked.agreement.run)
     here = {"kind": asked.kind, "round": position.round, "exchange": position.exchange}
-    for line in lines:
+    for line in asked.lines:
         used = _is_of(line, asked.proposal.digest, key) and asked.kind != terms.ASK
         used = used and all(line.get(name) == value for name, value in here.items())
         if used and line[PAYLOAD] != asked.question.payload:
@@ -105,18 +104,17 @@ def check_new(asked: Admitted, lines: Iterable[Line]) -> None:
             raise Refused(f"another question was answered at this position: {where}.", RULE)
 
 
-def before(asked: Admitted, lines: Iterable[Line]) -> dict[str, Value] | None:
+def before(asked: Admitted) -> dict[str, Value] | None:
     """Return the answer that left before to the same question; None where none did.
 
     Args:
         asked: The question.
-        lines: Of the site's ledger.
 
     Raises:
         Refused: Another question was answered at the position, or a later one.
     """
     own, key = said_of(asked), asked.position.key(asked.agreement.run)
-    used = [line for line in lines if _is_of(line, asked.proposal.digest, key)]
+    used = [line for line in asked.lines if _is_of(line, asked.proposal.digest, key)]
     here, masked = place_of(asked), _masked(asked)
     sums = {line[STATISTICS] for line in used if STATISTICS in line}
     if STATISTICS in own and sums - {own[STATISTICS]}:

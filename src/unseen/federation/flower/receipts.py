@@ -8,7 +8,7 @@ received the same, itself included, and stops if two of them received different 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from unseen.federation.flower.once import digest_at
 from unseen.federation.flower.script import Position, before, due_at
 from unseen.federation.flower.server_receipts import RECEIPT
 from unseen.federation.kits.signatures import MEMBER, MEMBER_KEY, check_member, revoked
-from unseen.federation.policy.site_ledger import Line
 from unseen.signing import Document, check, read, signed
 
 RULE = "receipts"
@@ -38,13 +37,8 @@ def _statement(asked: Admitted, certificate: Document) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def breaches(asked: Admitted, lines: Sequence[Line]) -> Iterator[str]:
-    """Yield why the sites did not all receive the same message before this one.
-
-    Args:
-        asked: The question.
-        lines: Of the site's ledger.
-    """
+def breaches(asked: Admitted) -> Iterator[str]:
+    """Yield why the sites did not all receive the same message before this one."""
     last = before(asked.runtime, asked.position)
     if last is None:
         if asked.question.head.receipts:
@@ -55,7 +49,7 @@ def breaches(asked: Admitted, lines: Sequence[Line]) -> Iterator[str]:
     due = due_at(asked.runtime, asked.whole_task, position)
     assert not isinstance(due, str)
     received = {name: digest for name, digest in _valid(asked, position) if name in due.names}
-    own = digest_at(asked, due, lines)
+    own = digest_at(asked, due)
     if own is not None:
         received[asked.site.name] = own
     where = f"round {round + 1}, {exchange}"

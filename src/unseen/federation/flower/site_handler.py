@@ -241,8 +241,7 @@ def _answered(
         request = gate.approved(question, site)
         with reproducible(question.agreed.threads, question.agreed.device):
             asked = gate.admit(question, site, request)
-            lines = ledger.lines() if asked.kind != HELLO else []
-            if lines and (answer := once.before(asked, lines)) is not None:
+            if asked.kind != HELLO and (answer := once.before(asked)) is not None:
                 return answer
             content = ANSWERS[asked.kind](asked)
             return gate.let_out(ledger, question, asked, {**echo, "about": question.about}, content)

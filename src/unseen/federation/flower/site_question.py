@@ -58,6 +58,7 @@ class Head:
     receipts: list[dict[str, Any]] = field(default_factory=list)
 
 
+HEAD = TypeAdapter(Head)
 #: What of a head does not enter the digest of a message: a coordinator may sign again, and sites
 #: check receipts one by one.
 SIGNED = ("signature", "receipts")
@@ -96,7 +97,7 @@ class Question:
             raise Refused(f"was asked for {kind[:40]!r}; this site knows {', '.join(CONTENT)}.")
         _check_fields(kind, parcel)
         try:
-            head = TypeAdapter(Head).validate_json(str(parcel["head"]))
+            head = HEAD.validate_json(str(parcel["head"]))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))[:80]

@@ -123,9 +123,10 @@ class Facts:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Facts:
-        return TypeAdapter(cls).validate_python(fields)
+        return FACTS.validate_python(fields)
 
 
+FACTS = TypeAdapter(Facts)
 #: What to do about sites that differ, and about columns that one of them lacks.
 ALIGN = "Make the files alike and start again, or leave one of these sites out."
 ALIGN_COLUMNS = (
@@ -180,10 +181,6 @@ class Terms:
         classes = None if first.classes is None else _classes(sites, table)
         return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
                    first.shape, first.standardise, first.times, first.masks)  # fmt: skip
-
-    @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Terms:
-        return TypeAdapter(cls).validate_python(fields)
 
     def empty(self) -> DataSet:
         """Return a data set of no domain, with the names that the sites agreed on."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from unseen.errors import UnseenError
@@ -77,11 +78,11 @@ class Proposal:
     study: StudySpec
     signature: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         return settings_of(self.study)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the settings: another study, or the same one changed, has another digest."""
         return digest_of(self.settings)
