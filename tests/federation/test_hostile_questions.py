@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from support.hall import OPEN, Hall, kits
+from support.hall import OPEN, Hall, kits, vouched
 from test_hall import SITES, _quick, written
 
 from unseen import UnseenError
@@ -72,7 +72,10 @@ def another_run(site: Site, question: Mapping[str, Any], **agreed: Any) -> Any:
     """The question in a run that the site approved after the first, of other sites or terms."""
     approvals = Approvals(site.account)
     approvals.approve(*approvals.every())
-    return changed(question, run="another", **agreed)
+    other = changed(question, run="another", **agreed)
+    assert site.kit is not None
+    position = json.loads(question["head"])["position"]
+    return vouched(other, site.kit.parent, position["round"] - 1) if position["round"] else other
 
 
 @pytest.mark.parametrize(

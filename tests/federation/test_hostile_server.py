@@ -14,7 +14,7 @@ from safetensors.torch import load
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from support.hall import OPEN, Hall, kits
+from support.hall import OPEN, Hall, kits, vouched
 from test_hall import SITES, _quick, written
 
 from unseen.federation.flower import server_run as federated
@@ -162,10 +162,10 @@ def test_derivatives_of_one_row_do_not_leave(
     steep = 400 * torch.randn(len(later["inbox/model"]), generator=generator).to(
         later["inbox/model"]
     )
-    chosen = at(later, {"agreement": agreement}) | {"inbox/model": steep}
-    answer = run.ask("0", chosen)
+    honest = vouched(at(later, {"agreement": agreement}), tmp_path / "kits")
+    answer = run.ask("0", honest | {"inbox/model": steep})
     assert answer["rule"] == "least.examples" and "rows in effect" in answer["refused"]
-    assert "row/model" in run.ask("0", at(later, {"agreement": agreement}))
+    assert "row/model" in run.ask("0", honest)
 
 
 def test_a_blind_site_takes_no_model_in_the_clear_and_decrypts_nothing(
@@ -179,7 +179,8 @@ def test_a_blind_site_takes_no_model_in_the_clear_and_decrypts_nothing(
     Approvals(site.account).approve(*Approvals(site.account).every())
     bare = {k: v for k, v in test.items() if not k.startswith("carried/")}
     own = {"inbox/model": train["inbox/model"] + 1, "inbox/buffers": train["inbox/buffers"]}
-    answer = run.ask("75", at(bare | own, {"agreement": agreement}))
+    other = at(bare | own, {"agreement": agreement})
+    answer = run.ask("75", vouched(other, tmp_path / "kits"))
     assert answer["rule"] == "state" and "in the clear" in answer["refused"]
     about = {"kind": "weigh", "slot": "model", "round": 0, "exchange": "train"}
     question = {key: train[key] for key in ("protocol", "about", "head", "statistics")}

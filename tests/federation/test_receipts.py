@@ -15,10 +15,10 @@ from support.kits import membership
 from test_hall import _quick
 from test_hostile_server import Run, at, played
 
-from unseen.federation.flower.server_receipts import RECEIPT, check_receipt
+from unseen.federation.flower.server_receipts import check_receipt
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
-from unseen.federation.kits.signatures import MEMBER, MEMBER_KEY, revoke
+from unseen.federation.kits.signatures import MEMBER, MEMBER_KEY, RECEIPT, revoke
 from unseen.signing import read, signed
 
 __all__ = ["_quick"]  # the fixture of test_hall

@@ -179,7 +179,7 @@ def test_join_names_why_it_is_refused(
     for path in (kits / "north").iterdir():
         if path.is_file():
             certificates.write(
-                north / path.name, path.read_bytes(), private=path.name == "site.key"
+                north / path.name, path.read_bytes(), private=path.suffix == ".key"
             )
     change(north, provisioned(tmp_path / "other"))
     with pytest.raises(UnseenError, match=f"refused. {named}"):

@@ -3,6 +3,7 @@ and put together again, and each is answered as if its process had just been sta
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from support.kits import membership
 from unseen.engine.messages import pack, unpack
+from unseen.federation.flower.script import Position
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
-from unseen.federation.kits.signatures import AUTHORITY, MEMBER, MEMBER_KEY
+from unseen.federation.kits.signatures import AUTHORITY, MEMBER, MEMBER_KEY, RECEIPT
+from unseen.signing import read, signed
 
 Answer = dict[str, Any]
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
@@ -127,6 +130,26 @@ def kits(folder: Path, sites: Mapping[str, str], data: Path, policy: str = OPEN)
         found[number] = kit
     membership(folder / "kits", sites)
     return found
+
+
+def vouched(
+    question: Mapping[str, Any], places: Path, round: int = 0, exchange: str = "train"
+) -> Answer:
+    """The question with receipts of an exchange before it, as sites that work together sign them.
+
+    places: Folder of all kits.
+    """
+    head = json.loads(question["head"])
+    position = Position(**{**head["position"], "round": round, "exchange": exchange})
+    run, members = head["agreement"]["run"], head["agreement"]["members"]
+    about = {
+        "kind": RECEIPT, "job": position.key(run), "round": round, "exchange": exchange,
+        "message": "0" * 64,
+    }  # fmt: skip
+    sources = [places / n for n, role in members.items() if role == "train"]
+    receipts = [signed({**about, "site": read(kit / MEMBER)}, kit / MEMBER_KEY)
+                for kit in sources if kit.is_dir()]  # fmt: skip
+    return {**question, "head": json.dumps({**head, "receipts": receipts})}
 
 
 def contents(out: Path) -> dict[str, bytes]:

@@ -16,8 +16,7 @@ from unseen.errors import UnseenError
 from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.once import digest_at
 from unseen.federation.flower.script import Position, before, due_at
-from unseen.federation.flower.server_receipts import RECEIPT
-from unseen.federation.kits.signatures import MEMBER, MEMBER_KEY, check_member, revoked
+from unseen.federation.kits.signatures import MEMBER, MEMBER_KEY, RECEIPT, check_member, revoked
 from unseen.signing import Document, check, read, signed
 
 RULE = "receipts"

@@ -10,10 +10,11 @@ from typing import Any
 from unseen.core.atomic import write_atomically
 from unseen.engine.messages import Value
 from unseen.errors import BadReply, UnseenError
+from unseen.federation.kits.signatures import RECEIPT
 from unseen.signing import Document, check
 
-#: What an answer calls it; the folder of a job in which the server keeps them.
-RECEIPT, FOLDER = "receipt", "receipts"
+#: The folder of a job in which the server keeps them.
+FOLDER = "receipts"
 
 
 def check_receipt(answer: Mapping[str, Value], payload: str) -> dict[str, Any]:

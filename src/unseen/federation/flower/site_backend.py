@@ -142,12 +142,7 @@ class Sites(Backend):
             rows = {n: reply.rows["statistics"] for n, reply in replies.items() if n not in faults}
             faults |= totals.far(rows)
         if signs:
-            keep(
-                self.folder,
-                turn.round,
-                turn.order,
-                [r for n, r in receipts.items() if n not in faults],
-            )
+            keep(self.folder, turn.round, turn.order, [*receipts.values()])
         # A bad answer is left where it is: what is wrong with it is known.
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]
 

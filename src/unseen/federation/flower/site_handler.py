@@ -29,11 +29,11 @@ from unseen.exact.newton import Derivatives
 from unseen.federation.flower import gate, once, receipts, site_model, terms
 from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.script import before
-from unseen.federation.flower.server_receipts import RECEIPT
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_question import HELLO, Question
 from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
 from unseen.federation.kits.closed import closed
+from unseen.federation.kits.signatures import RECEIPT
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.small_groups import without_few
 from unseen.metrics.evaluation import Evaluate

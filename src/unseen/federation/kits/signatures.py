@@ -24,6 +24,8 @@ from unseen.signing import Document, check, new_key, read, signed
 AUTHORITY_KEY, AUTHORITY = "authority.key", "authority.pub"
 PERSON_KEY, PERSON = "person.key", "person.json"
 MEMBER_KEY, MEMBER = "member.key", "member.json"
+#: What a site signs, and the name that an answer has it by.
+RECEIPT = "receipt"
 #: Of the authority's folder: the certificates of the sites, by which their keys can be revoked.
 MEMBERS = "sites"
 REVOKED, SIGNED = "revoked.json", "kit.json"

@@ -25,6 +25,7 @@ from unseen.core.row_codes import width
 from unseen.engine.messages import ORDER, ROW, SCALAR, Parcel, Value
 from unseen.errors import UnseenError
 from unseen.federation.kits.closed import closed
+from unseen.federation.kits.signatures import RECEIPT
 from unseen.federation.policy.approvals import now
 from unseen.privacy.ledger import NUMBER, SCALARS
 
@@ -44,6 +45,8 @@ BEFOREHAND = ("signed", "approval")
 BLOCK = 2**16
 #: Parts of a line that follow from the answer, and not from the words of the question.
 ANSWERED = ("left", "releases")
+#: Of an answer: what says nothing of the data.
+APART = (ORDER, RECEIPT)
 Line = Mapping[str, Any]
 
 
@@ -265,7 +268,7 @@ def items_of(parcel: Parcel, apart: Mapping[str, tuple[str, str]]) -> list[dict[
     for name, value in parcel.items():
         if name.startswith(SCALAR):
             numbers += len(value) if isinstance(value, list) else 1
-        elif name in apart or name != ORDER:
+        elif name in apart or name not in APART:
             slot, form = apart.get(name, (name.removeprefix(ROW), "plain"))
             if size := sizes(value):
                 items.append({"slot": slot, "form": form, "bytes": size})
