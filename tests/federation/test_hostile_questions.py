@@ -21,6 +21,7 @@ from test_hall import SITES, _quick, written
 from unseen import UnseenError
 from unseen.core import Client, Exchange, Reply, Split
 from unseen.core.turn import Turn
+from unseen.exact.node_rows import merged
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle, sparing
@@ -28,7 +29,7 @@ from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy import spending
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_policy import SitePolicy
-from unseen.federation.policy.small_groups import few, hidden_groups, merged, without_few
+from unseen.federation.policy.small_groups import few, hidden_groups, without_few
 from unseen.federation.policy.study_rules import breaches, columns_of
 from unseen.methods.compose import method as compose
 from unseen.metrics.evaluation import Evaluate

@@ -226,3 +226,32 @@ def test_a_server_that_was_killed_asks_the_same_again(
         (final,) = out.rglob("final.safetensors")
         finals.append(load(final.read_bytes()))
     assert all(torch.allclose(finals[0][k], finals[1][k], atol=1e-6) for k in finals[0])
+
+
+@pytest.mark.parametrize("method", ["boost(trees=2,depth=3)", "forest(trees=2,depth=3)"])
+def test_counts_of_trees_are_of_enough_rows(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the server asks about another model's nodes."""
+    run = played(tmp_path, monkeypatch, method, policy=OPEN.replace("examples = 1", "examples = 4"))
+    site = Site.read(run.places["0"])
+    questions = [
+        q for name, q in run.hall.sent
+        if name == "0" and q["kind"] == "exchange" and "test" not in str(q["about"])
+    ]  # fmt: skip
+    looked = 0
+    for place, question in enumerate(questions):
+        if "validate" in json.loads(question["head"])["position"]["exchange"]:
+            continue
+        agreement = json.loads(question["head"])["agreement"] | {"run": f"another {place}"}
+        Approvals(site.account).approve(*Approvals(site.account).every())
+        answer = run.ask("0", at(question, {"agreement": agreement}))
+        row, exchange = answer["row/model"], json.loads(question["head"])["position"]["exchange"]
+        if exchange == "bins":
+            rows = row[: 4 * 1025]
+        else:
+            rows = row.view(-1, 3)[:, 2] if "boost" in method else row.view(-1, 2).sum(1)
+        if exchange in ("bins", "train") or "forest" in method:
+            assert bool(((rows == 0) | (rows >= 4 - 1e-6)).all()), exchange
+            looked += int((rows > 0).sum())
+    assert looked > 10
