@@ -8,7 +8,20 @@ import torch
 from torch import Tensor
 
 from unseen.combine import Sum
-from unseen.core import Exchange, Method, Model, Replace, Slot, play, start
+from unseen.core import (
+    Draws,
+    Elementwise,
+    Exchange,
+    Method,
+    Model,
+    Replace,
+    RuleState,
+    Slot,
+    Table,
+    WithState,
+    play,
+    start,
+)
 from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
@@ -131,7 +144,8 @@ def prepare(
     if (totals := totals_of(data, study)) is not None:
         if study.privacy.columns is not None:
             statistics = totals.of_ranges(study.privacy.columns)
-        sums = statistics if statistics is not None else summed(totals, sources)
+        robust = study.standardise == "robust"
+        sums = statistics if statistics is not None else summed(totals, sources, robust)
         columns = totals.of_table(sums)
     scale = scale_of(data, study, sums)
     if columns is not None or scale is not None:
@@ -231,9 +245,28 @@ def _client(
     return Client(domain.name, train, validation, classes)
 
 
-def statistics(totals: Totals) -> Method:
+@dataclass(frozen=True)
+class Typical(Elementwise):
+    """Sums over columns of which no single site decides the means and deviations.
+
+    Attributes:
+        totals: What the sums are of.
+    """
+
+    totals: Totals
+
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
+        return self.totals.typical(rows), state
+
+
+def statistics(totals: Totals, robust: bool = False) -> Method:
     """Return the one exchange that sums up the training clients' rows, before training."""
-    slot = Slot(Sum(), apply=Replace(), sends="value", start=partial(_zeros, totals.size))
+    slot = Slot(
+        Typical(totals) if robust else Sum(),
+        apply=Replace(),
+        sends="value",
+        start=partial(_zeros, totals.size),
+    )
     exchange = Exchange("statistics", totals, {"statistics": slot}, rounds=(0, 0), who="all")
     shares = ("count, sum and sum of squares per column, and counts of categories",)
     return Method("statistics", (exchange,), (), plain, shares=shares)
@@ -243,9 +276,9 @@ def _zeros(size: int, model: Model) -> Tensor:
     return torch.zeros(size, dtype=torch.float64)
 
 
-def summed(totals: Totals, sources: Mapping[str, Client]) -> Tensor:
+def summed(totals: Totals, sources: Mapping[str, Client], robust: bool = False) -> Tensor:
     """Exchange the training clients' statistics of their raw rows, in this process."""
-    method, nothing, roster = statistics(totals), Model(torch.nn.Module()), sorted(sources)
+    method, nothing, roster = statistics(totals, robust), Model(torch.nn.Module()), sorted(sources)
     first = start(method, nothing, roster, seed=0)
     state, _ = play(method, first, InProcess(nothing, sources), roster, rounds=1)
     return state.inbox["statistics"]
@@ -331,6 +364,7 @@ def read_by_prepare(study: StudySpec) -> tuple[object, ...]:
         study.validation,
         study.partition,
         study.privacy.columns,
+        study.standardise,
         training.oversample,
         training.loss,
     )
