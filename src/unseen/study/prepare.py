@@ -2,26 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from unseen.combine import Sum
-from unseen.core import (
-    Draws,
-    Elementwise,
-    Exchange,
-    Method,
-    Model,
-    Replace,
-    RuleState,
-    Slot,
-    Table,
-    WithState,
-    play,
-    start,
-)
 from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
@@ -29,15 +13,14 @@ from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
-from unseen.datasets.dataset import UNIT, DataSet, Domain, Totals
+from unseen.datasets.dataset import UNIT, DataSet, Domain
 from unseen.datasets.tables.encoding import Schema, encode
 from unseen.datasets.tables.site_rows import unusable
-from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import plain
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.column_statistics import summed
 from unseen.study.label_kinds import (
     prior_of,
     prior_of_times,
@@ -243,45 +226,6 @@ def _client(
         meta = {column: codes.repeat(times) for column, codes in train.meta.items()}
         train = Split(joined([train.x, *views]), torch.cat([train.y] * times), meta)
     return Client(domain.name, train, validation, classes)
-
-
-@dataclass(frozen=True)
-class Typical(Elementwise):
-    """Sums over columns of which no single site decides the means and deviations.
-
-    Attributes:
-        totals: What the sums are of.
-    """
-
-    totals: Totals
-
-    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
-        return self.totals.typical(rows), state
-
-
-def statistics(totals: Totals, robust: bool = False) -> Method:
-    """Return the one exchange that sums up the training clients' rows, before training."""
-    slot = Slot(
-        Typical(totals) if robust else Sum(),
-        apply=Replace(),
-        sends="value",
-        start=partial(_zeros, totals.size),
-    )
-    exchange = Exchange("statistics", totals, {"statistics": slot}, rounds=(0, 0), who="all")
-    shares = ("count, sum and sum of squares per column, and counts of categories",)
-    return Method("statistics", (exchange,), (), plain, shares=shares)
-
-
-def _zeros(size: int, model: Model) -> Tensor:
-    return torch.zeros(size, dtype=torch.float64)
-
-
-def summed(totals: Totals, sources: Mapping[str, Client], robust: bool = False) -> Tensor:
-    """Exchange the training clients' statistics of their raw rows, in this process."""
-    method, nothing, roster = statistics(totals, robust), Model(torch.nn.Module()), sorted(sources)
-    first = start(method, nothing, roster, seed=0)
-    state, _ = play(method, first, InProcess(nothing, sources), roster, rounds=1)
-    return state.inbox["statistics"]
 
 
 def evened(sources: Mapping[str, Client], seed: int) -> dict[str, Client]:

@@ -17,8 +17,8 @@ from unseen.federation.flower.site_backend import Sites
 from unseen.federation.flower.terms import Refused
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.column_statistics import statistics
 from unseen.study.label_kinds import totals_of
-from unseen.study.prepare import statistics
 
 
 def column_sums(

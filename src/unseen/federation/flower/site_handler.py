@@ -39,9 +39,10 @@ from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channelled, kinds, wire
 from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import check_noised
+from unseen.study.column_statistics import statistics
 from unseen.study.job import versions
 from unseen.study.label_kinds import totals_of
-from unseen.study.prepare import prepare, statistics
+from unseen.study.prepare import prepare
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
 
 LOG = logging.getLogger("flwr")
