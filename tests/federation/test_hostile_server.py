@@ -255,3 +255,25 @@ def test_counts_of_trees_are_of_enough_rows(
             assert bool(((rows == 0) | (rows >= 4 - 1e-6)).all()), exchange
             looked += int((rows > 0).sum())
     assert looked > 10
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange"),
+    [("boost(trees=1,depth=2)", "bins"), ("boost(trees=1,depth=2)", "train"), ("glm", "train")],
+)
+def test_sums_of_trees_and_linear_models_that_no_rows_have_are_left_out(
+    method: str, exchange: str, tmp_path: Path
+) -> None:
+    def tamper(site: str, question: Any, answer: Any) -> list[Any]:
+        position = json.loads(question["head"]).get("position", {})
+        if site == "15" and position.get("exchange") == exchange:
+            return [{**answer, "row/model": -1e6 * answer["row/model"] - 1}]
+        return [answer]
+
+    file, out = written(tmp_path, method, 2), tmp_path / "out"
+    federated.run(str(file), str(out), Hall(kits(tmp_path, SITES, tmp_path), tamper), [*SITES])
+    lines = [json.loads(line) for path in out.rglob("messages.jsonl")
+             for line in path.read_text().splitlines()]  # fmt: skip
+    faults = {(line["site"], line["exchange"]) for line in lines if line.get("fault")}
+    assert faults == {("15", exchange)}
+    assert all("below 0" in x["fault"] or "whole" in x["fault"] for x in lines if x.get("fault"))
