@@ -333,3 +333,30 @@ def test_terms_that_read_the_data_otherwise_get_no_sums(lie, fault: str, tmp_pat
     answer = handle(another_run(site, question, terms=terms | changes), site)
     assert answer.get("rule") == "study" and fault in str(answer["refused"])
     assert not any(name.startswith("row/") for name in answer)
+
+
+#: Settings of a study that would end or stop the process of a site that took them.
+HOSTILE: Mapping[str, Mapping[str, Any]] = {
+    "threads": {"threads": 100_000}, "many threads": {"threads": 10**12},
+    "device": {"device": "meta"}, "no such device": {"device": "cuda:7"},
+    "brackets": {"methods": ["(" * 5000 + "fedavg" + ")" * 5000]},
+    "nested": {"methods": ["stack(members=[" * 300 + "'glm'" + "])" * 300]},
+    "deep path": {"dataset": "table(path=" + "[" * 3000 + "]" * 3000 + ")"},
+    "code": {"training": {"augment": "os:system('x')"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", HOSTILE)
+def test_no_setting_of_a_study_stops_a_site(setting: str, tmp_path: Path) -> None:
+    """The site is open to any study that its rules allow."""
+    site, question = asked(tmp_path, "train")
+    head = json.loads(question["head"])
+    for key, value in HOSTILE[setting].items():
+        own = head["study"][key]
+        head["study"][key] = {**own, **value} if isinstance(value, dict) else value
+    before = torch.get_num_threads()
+    answer = handle({**question, "head": json.dumps(head)}, site)
+    assert "refused" in answer or "failed" in answer
+    assert "row/model" not in answer and torch.get_num_threads() == before
+    honest = handle(question, site)
+    assert "row/model" in honest
