@@ -17,12 +17,14 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
+from unseen.errors import UnseenError
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
 from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy.approvals import Approvals
 from unseen.privacy import wire
+from unseen.privacy.masks.masked_sums import MaskedRows
 
 __all__ = ["_quick"]  # the fixture of test_hall
 BLIND = '[privacy]\nchannel = "ckks"\nserver = "blind"\n'
@@ -277,3 +279,42 @@ def test_sums_of_trees_and_linear_models_that_no_rows_have_are_left_out(
     faults = {(line["site"], line["exchange"]) for line in lines if line.get("fault")}
     assert faults == {("15", exchange)}
     assert all("below 0" in x["fault"] or "whole" in x["fault"] for x in lines if x.get("fault"))
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1e-3, 1e-3], [1.0, 0.5, 0.5], [1.0, 0.0, 0.0]])
+def test_a_server_weighs_no_site_above_the_others_under_masks(
+    weights: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The study is fedavg with equal weights, which every site knows."""
+    pytest.importorskip("Crypto", reason="needs the extra he")
+    honest = MaskedRows.linear
+
+    def chosen(self: Any, own: torch.Tensor, blocks: Any = None) -> torch.Tensor:
+        return honest(self, torch.tensor(weights[: len(own)], dtype=torch.float64), blocks)
+
+    monkeypatch.setattr(MaskedRows, "linear", chosen)
+    with pytest.raises(UnseenError, match="weighs all rows alike|it would be that client's own"):
+        played(tmp_path, monkeypatch, privacy='[privacy]\nchannel = "masks()"\n')
+
+
+def test_under_masks_a_round_is_not_asked_for_again_in_a_run_of_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("Crypto", reason="needs the extra he")
+    run = played(tmp_path, monkeypatch, privacy='[privacy]\nchannel = "masks()"\n')
+    train = run.asked("0", "train")
+    agreement = json.loads(train["head"])["agreement"] | {"run": "another"}
+    assert run.ask("0", at(train, {"agreement": agreement}))["rule"] == "approval"
+    model = train["inbox/model"]
+    nearly = {"inbox/model": torch.nextafter(model, model + 1)}
+    assert run.ask("0", {**train, **nearly})["rule"] in ("once", "study")
+    fewer = agreement | {"members": {"0": "train", "15": "train"}}
+    assert run.ask("0", at(train, {"agreement": fewer}))["rule"] == "approval"
+
+
+def test_a_blind_server_plays_no_rule_of_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tenseal", reason="needs extra he")
+    with pytest.raises(UnseenError, match=r"pcgrad\+blind cannot be.*inner products"):
+        played(tmp_path, monkeypatch, "pcgrad", privacy=BLIND)
