@@ -257,7 +257,10 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda answer: [{**answer, "site": b"x"}], "'site': bytes where '15' was asked"),
     (lambda answer: [{**answer, "scalar/examples": float("nan")}], "NaN or infinite"),
     (lambda answer: [{**answer, "row/model": answer["row/model"].long()}], "of type torch.int64"),
-    (lambda answer: [{**answer, "order": "no JSON"}], "cannot be used (JSONDecodeError"),
+    (
+        lambda answer: [{**answer, "order": "no JSON"}],
+        "asks for (JSONDecodeError",
+    ),
 ]
 
 

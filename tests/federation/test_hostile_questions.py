@@ -21,6 +21,7 @@ from test_hall import SITES, _quick, written
 from unseen import UnseenError
 from unseen.core import Client, Exchange, Reply, Split
 from unseen.core.turn import Turn
+from unseen.exact.node_rows import merged
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle, sparing
@@ -28,10 +29,11 @@ from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy import spending
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.site_policy import SitePolicy
-from unseen.federation.policy.small_groups import few, hidden_groups, merged, without_few
+from unseen.federation.policy.small_groups import few, hidden_groups, without_few
 from unseen.federation.policy.study_rules import breaches, columns_of
 from unseen.methods.compose import method as compose
 from unseen.metrics.evaluation import Evaluate
+from unseen.metrics.row_shares import of_few
 from unseen.serving import foreign_code
 from unseen.spec.study import StudySpec
 from unseen.study.checks import check_completed
@@ -250,17 +252,25 @@ def test_a_column_within_another_does_not_give_a_hidden_group_away(tmp_path: Pat
 
 def test_shares_of_a_class_of_few_rows_are_not_given() -> None:
     y = torch.tensor([0, 0] + [1] * 18)
-    local = Evaluate("validation", ("accuracy", "specificity", "npv", "auroc"), groups={"g": 2})
+    by_class = ("specificity", "npv", "balanced-accuracy", "f1-macro", "mcc")
+    local = Evaluate("validation", ("accuracy", *by_class, "auroc"), groups={"g": 2})
     split = Split(torch.zeros(20, 1), y, {"g": torch.zeros(20, dtype=torch.long)})
     client, turn = Client("va", None, split, 2), Turn(0, 0, 1)
     outputs = torch.stack([torch.linspace(1, 0, 20), torch.linspace(0, 1, 20)], 1)
     given_all = local.scored(outputs, client, turn).scalars
     assert given_all["specificity"] == 1.0 and given_all["npv.undefined"] == 0.0
     spared = sparing(Exchange("validate", local, {}), 3).local.scored(outputs, client, turn).scalars
-    for name in ("specificity", "npv"):
+    for name in by_class:
         assert spared[name] == 0.0 and spared[f"{name}.undefined"] == 1.0
         assert spared[f"{name}.undefined@g"].tolist() == [1.0, 1.0]
     assert spared["accuracy"] == given_all["accuracy"] and spared["auroc"] == given_all["auroc"]
+
+
+def test_figures_by_class_need_enough_rows_of_each_of_many_classes() -> None:
+    outputs, y = torch.eye(3).repeat_interleave(5, 0), torch.arange(3).repeat_interleave(5)
+    assert of_few(outputs, y, 6) and not of_few(outputs, y, 5)
+    assert of_few(outputs, y.clamp(max=1), 6)  # nobody is of the third class
+    assert of_few(outputs[:-1], y[:-1], 5) and not of_few(outputs[:10], y[:10], 5)
 
 
 def test_rows_under_masks_are_counted_by_the_rows(tmp_path: Path) -> None:
@@ -326,3 +336,30 @@ def test_terms_that_read_the_data_otherwise_get_no_sums(lie, fault: str, tmp_pat
     answer = handle(another_run(site, question, terms=terms | changes), site)
     assert answer.get("rule") == "study" and fault in str(answer["refused"])
     assert not any(name.startswith("row/") for name in answer)
+
+
+#: Settings of a study that would end or stop the process of a site that took them.
+HOSTILE: Mapping[str, Mapping[str, Any]] = {
+    "threads": {"threads": 100_000}, "many threads": {"threads": 10**12},
+    "device": {"device": "meta"}, "no such device": {"device": "cuda:7"},
+    "brackets": {"methods": ["(" * 5000 + "fedavg" + ")" * 5000]},
+    "nested": {"methods": ["stack(members=[" * 300 + "'glm'" + "])" * 300]},
+    "deep path": {"dataset": "table(path=" + "[" * 3000 + "]" * 3000 + ")"},
+    "code": {"training": {"augment": "os:system('x')"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", HOSTILE)
+def test_no_setting_of_a_study_stops_a_site(setting: str, tmp_path: Path) -> None:
+    """The site is open to any study that its rules allow."""
+    site, question = asked(tmp_path, "train")
+    head = json.loads(question["head"])
+    for key, value in HOSTILE[setting].items():
+        own = head["study"][key]
+        head["study"][key] = {**own, **value} if isinstance(value, dict) else value
+    before = torch.get_num_threads()
+    answer = handle({**question, "head": json.dumps(head)}, site)
+    assert "refused" in answer or "failed" in answer
+    assert "row/model" not in answer and torch.get_num_threads() == before
+    honest = handle(question, site)
+    assert "row/model" in honest

@@ -17,12 +17,14 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, kits, vouched
 from test_hall import SITES, _quick, written
 
+from unseen.errors import UnseenError
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
 from unseen.federation.kits.provision import write_sum_keys
 from unseen.federation.policy.approvals import Approvals
 from unseen.privacy import wire
+from unseen.privacy.masks.masked_sums import MaskedRows
 
 __all__ = ["_quick"]  # the fixture of test_hall
 BLIND = '[privacy]\nchannel = "ckks"\nserver = "blind"\n'
@@ -227,3 +229,93 @@ def test_a_server_that_was_killed_asks_the_same_again(
         (final,) = out.rglob("final.safetensors")
         finals.append(load(final.read_bytes()))
     assert all(torch.allclose(finals[0][k], finals[1][k], atol=1e-6) for k in finals[0])
+
+
+@pytest.mark.parametrize("method", ["boost(trees=2,depth=3)", "forest(trees=2,depth=3)"])
+def test_counts_of_trees_are_of_enough_rows(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the server asks about another model's nodes."""
+    run = played(tmp_path, monkeypatch, method, policy=OPEN.replace("examples = 1", "examples = 4"))
+    site = Site.read(run.places["0"])
+    questions = [
+        q for name, q in run.hall.sent
+        if name == "0" and q["kind"] == "exchange" and "test" not in str(q["about"])
+    ]  # fmt: skip
+    looked = 0
+    for place, question in enumerate(questions):
+        if "validate" in json.loads(question["head"])["position"]["exchange"]:
+            continue
+        agreement = json.loads(question["head"])["agreement"] | {"run": f"another {place}"}
+        Approvals(site.account).approve(*Approvals(site.account).every())
+        answer = run.ask("0", at(question, {"agreement": agreement}))
+        row, exchange = answer["row/model"], json.loads(question["head"])["position"]["exchange"]
+        if exchange == "bins":
+            rows = row[: 4 * 1025]
+        else:
+            rows = row.view(-1, 3)[:, 2] if "boost" in method else row.view(-1, 2).sum(1)
+        if exchange in ("bins", "train") or "forest" in method:
+            assert bool(((rows == 0) | (rows >= 4 - 1e-6)).all()), exchange
+            looked += int((rows > 0).sum())
+    assert looked > 10
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange"),
+    [("boost(trees=1,depth=2)", "bins"), ("boost(trees=1,depth=2)", "train"), ("glm", "train")],
+)
+def test_sums_of_trees_and_linear_models_that_no_rows_have_are_left_out(
+    method: str, exchange: str, tmp_path: Path
+) -> None:
+    def tamper(site: str, question: Any, answer: Any) -> list[Any]:
+        position = json.loads(question["head"]).get("position", {})
+        if site == "15" and position.get("exchange") == exchange:
+            return [{**answer, "row/model": -1e6 * answer["row/model"] - 1}]
+        return [answer]
+
+    file, out = written(tmp_path, method, 2), tmp_path / "out"
+    federated.run(str(file), str(out), Hall(kits(tmp_path, SITES, tmp_path), tamper), [*SITES])
+    lines = [json.loads(line) for path in out.rglob("messages.jsonl")
+             for line in path.read_text().splitlines()]  # fmt: skip
+    faults = {(line["site"], line["exchange"]) for line in lines if line.get("fault")}
+    assert faults == {("15", exchange)}
+    assert all("below 0" in x["fault"] or "whole" in x["fault"] for x in lines if x.get("fault"))
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1e-3, 1e-3], [1.0, 0.5, 0.5], [1.0, 0.0, 0.0]])
+def test_a_server_weighs_no_site_above_the_others_under_masks(
+    weights: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The study is fedavg with equal weights, which every site knows."""
+    pytest.importorskip("Crypto", reason="needs the extra he")
+    honest = MaskedRows.linear
+
+    def chosen(self: Any, own: torch.Tensor, blocks: Any = None) -> torch.Tensor:
+        return honest(self, torch.tensor(weights[: len(own)], dtype=torch.float64), blocks)
+
+    monkeypatch.setattr(MaskedRows, "linear", chosen)
+    with pytest.raises(UnseenError, match="weighs all rows alike|it would be that client's own"):
+        played(tmp_path, monkeypatch, privacy='[privacy]\nchannel = "masks()"\n')
+
+
+def test_under_masks_a_round_is_not_asked_for_again_in_a_run_of_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("Crypto", reason="needs the extra he")
+    run = played(tmp_path, monkeypatch, privacy='[privacy]\nchannel = "masks()"\n')
+    train = run.asked("0", "train")
+    agreement = json.loads(train["head"])["agreement"] | {"run": "another"}
+    assert run.ask("0", at(train, {"agreement": agreement}))["rule"] == "approval"
+    model = train["inbox/model"]
+    nearly = {"inbox/model": torch.nextafter(model, model + 1)}
+    assert run.ask("0", {**train, **nearly})["rule"] in ("once", "study")
+    fewer = agreement | {"members": {"0": "train", "15": "train"}}
+    assert run.ask("0", at(train, {"agreement": fewer}))["rule"] == "approval"
+
+
+def test_a_blind_server_plays_no_rule_of_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tenseal", reason="needs extra he")
+    with pytest.raises(UnseenError, match=r"pcgrad\+blind cannot be.*inner products"):
+        played(tmp_path, monkeypatch, "pcgrad", privacy=BLIND)

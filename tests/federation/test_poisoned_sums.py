@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 pytest.importorskip("flwr", reason="needs the extra flower")
@@ -15,7 +17,9 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import Answer, Hall, kits
 from test_bounds_of_answers import SITES, _quick, written
 
+from unseen.core.turn import keyed
 from unseen.datasets.tables.encoding import Schema
+from unseen.datasets.tables.site_sums import typical
 from unseen.datasets.tables.sums_check import far, impossible
 from unseen.federation.flower import server_run
 from unseen.federation.flower.site_handler import handle
@@ -143,3 +147,71 @@ def test_values_of_another_order_are_named() -> None:
     assert not far(numbers, three, ("age",))
     zeros = {n: numbers.sums(torch.zeros(5, 1)) for n in ("a", "c")}
     assert not far(numbers, {**zeros, "b": three["b"]}, ("age",))
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2),
+    st.floats(1e-3, 1e6), st.integers(1, 10**6),
+)  # fmt: skip
+def test_no_site_moves_a_robust_mean_beyond_those_of_the_others(
+    mean: list[float], spread: float, count: int
+) -> None:
+    numbers = Schema(("a", "b"))
+    shift = torch.tensor([[0.0, 50.0], [1.0, 52.0], [0.5, 49.0]])
+    own = [numbers.sums(torch.randn(40, 2, generator=keyed(str(i))) + shift[i]) for i in range(3)]
+    middle = torch.tensor(mean, dtype=torch.float64)
+    lie = torch.cat([
+        torch.full((2,), float(count)), torch.zeros(2), count * middle,
+        count * (middle.square() + spread**2),
+    ])  # fmt: skip
+    total = typical(numbers, torch.stack([*own, lie]))
+    rows, _, sums, squares = total.view(4, 2)
+    means = torch.stack([s.view(4, 2)[2] / s.view(4, 2)[0] for s in own])
+    assert bool((sums / rows >= means.min(0).values - 1e-9).all())
+    assert bool((sums / rows <= means.max(0).values + 1e-9).all())
+    deviation = (squares / rows - (sums / rows).square()).sqrt()
+    assert bool(((deviation > 0.7) & (deviation < 1.4)).all())
+    assert impossible(numbers, total) is None
+
+
+def test_sites_that_are_alike_are_scaled_as_by_pooled_sums() -> None:
+    alike = torch.stack([HONEST] * 3)
+    torch.testing.assert_close(typical(SCHEMA, alike), HONEST * 3)
+    torch.testing.assert_close(typical(SCHEMA, HONEST[None]), HONEST)
+    empty = SCHEMA.sums(ROWS[:0])
+    torch.testing.assert_close(typical(SCHEMA, torch.stack([HONEST, empty])), HONEST)
+    flat = SCHEMA.sums(torch.tensor([[60.0, 70.0, 0.0]] * 3))
+    mixed = typical(SCHEMA, torch.stack([HONEST, flat, flat]))
+    assert float(mixed[4] / mixed[0]) == pytest.approx(60.0)
+    assert impossible(SCHEMA, mixed) is None
+
+
+@pytest.mark.parametrize("standardise", ["pooled", "robust"])
+def test_one_lying_site_does_not_break_the_others_model(tmp_path: Path, standardise: str) -> None:
+    """All rows of north are said to be larger by 60, which no bound finds."""
+
+    def tamper(site: str, question: Answer, answer: Answer) -> Iterable[Answer]:
+        if site == "north" and "row/statistics" in answer:
+            sums = answer["row/statistics"].clone()
+            own = sums[4:6].clone()
+            sums[4:6] += 60 * sums[:2]
+            sums[6:8] += 3600 * sums[:2] + 120 * own
+            return [{**answer, "row/statistics": sums}]
+        return [answer]
+
+    def loss(folder: Path, tamper) -> float:
+        folder.mkdir()
+        file = written(folder, 6)
+        setting = f'standardise = "{standardise}"\n'
+        text = file.read_text().replace("holdout =", f"{setting}holdout =")
+        file.write_text(text.replace("[training]", '[training]\noptimiser = "sgd(lr=1.0)"'))
+        hall = Hall(kits(folder, SITES, folder), tamper)
+        server_run.run(str(file), str(folder / "out"), hall, list(SITES))
+        (source,) = folder.rglob("source.jsonl")
+        lines = [json.loads(line) for line in source.read_text().splitlines()]
+        last = max(line["round"] for line in lines)
+        return max(line["loss"] for line in lines if line["round"] == last)
+
+    honest = loss(tmp_path / "honest", lambda site, question, answer: [answer])
+    lied = loss(tmp_path / "lied", tamper)
+    assert (lied < honest + 0.1) == (standardise == "robust"), (honest, lied)

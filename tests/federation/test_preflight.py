@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +17,15 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.federation import doctor
+from unseen.federation.flower import gate
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_messages import Waiting
 from unseen.federation.kits.kit import Kit
-from unseen.federation.policy import preflight
+from unseen.federation.policy import preflight, study_rules
 from unseen.federation.policy.proposals import Proposal
 from unseen.federation.policy.proposals import federated as as_federated
-from unseen.federation.policy.site_policy import SitePolicy
+from unseen.federation.policy.site_policy import Least, Methods, Most, SitePolicy
 from unseen.federation.policy.study_review import review
 from unseen.federation.serve import settle
 from unseen.spec.study import StudySpec
@@ -140,3 +142,79 @@ def test_five_rows_are_too_few_rows_first(tmp_path: Path) -> None:
     places = kits(tmp_path, SITES, tmp_path, TEN.replace("level = 2", "level = 5"))
     with pytest.raises(Waiting, match="5 rows are here, and 10 are the least to train on"):
         federated.run(str(file), str(tmp_path / "out"), Hall(places), [*SITES])
+
+
+NOISE = '[privacy]\nexamples = "dp(clip=1.0, noise=1.0, delta=1e-5)"\n'
+NOISE += "columns = {a = [-4, 4], b = [-4, 4], c = [-4, 4], d = [-4, 4]}\n"
+#: Rule of site.toml -> what the site sets it to, what the study says, and what is named.
+FOUND: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
+    "datasets": ({"datasets": ["folder"]}, ("", ""), "datasets"),
+    "columns": ({"columns": {"*": "feature"}}, ("", ""), "columns"),
+    "evaluate": ({"evaluate": ["target"]}, ("", ""), "evaluate"),
+    "code": ({}, ('"fedavg"', '"evil:f"'), "code"),
+    "least.channel": ({"least": {"channel": "masks"}}, ("", ""), "least.channel"),
+    "least.blind": ({"least": {"blind": True}}, ("", ""), "least.blind"),
+    "least.batch_size": ({"least": {"batch_size": 17}}, ("", ""), "least.batch_size"),
+    "least.steps": ({"least": {"steps": 4}}, ("", ""), "least.steps"),
+    "least.examples": ({"least": {"examples": 37}}, ("", ""), "least.examples"),
+    "least.rows_per_level": ({"least": {"rows_per_level": 30}}, ("", ""), "columns"),
+    "least.sites": ({"least": {"sites": 4}}, ("", ""), "least.sites"),
+    "least.noise": ({"least": {"noise": 1.0}}, ("", ""), "least.noise"),
+    "most.rounds": ({"most": {"rounds": 2}}, ("rounds = 1", "rounds = 3"), "most.rounds"),
+    "most.questions": ({"most": {"questions": 2}}, ("", ""), "most.questions"),
+    "most.epsilon": ({"most": {"epsilon": 0.1}}, ("[training]", NOISE + "[training]"),
+                     "most.epsilon"),
+    "methods.names": ({"methods": {"names": ["glm"]}}, ("", ""), "methods"),
+    "methods.sees": ({"methods": {"sees": "scalars"}}, ('"fedavg"', '"pcgrad"'), "methods"),
+    "methods.extras": ({"methods": {"extras": False}}, ('"fedavg"', '"scaffold"'), "methods"),
+}  # fmt: skip
+#: What no look at study and rows can find, and why.
+APART = {
+    "approval": "is what comes next", "signed": "review names who signed",
+    "files": "the data cannot be read then", "most.days": "is about the time of the run",
+    "most.delta": "belongs to most.epsilon",
+    "least.rows_per_value": "refuses nothing: the values count as missing",
+}  # fmt: skip
+
+
+def rules() -> list[str]:
+    """Every rule of site.toml, and what the gate looks at besides."""
+    tables = {"least": Least, "most": Most, "methods": Methods}
+    own = [
+        f"{name}.{field}" if name in tables else name
+        for name in SitePolicy.model_fields
+        for field in (tables[name].model_fields if name in tables else ("",))
+    ]
+    return own
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_every_rule_is_applied_before_a_study_is_approved(tmp_path: Path, rule: str) -> None:
+    """A new rule needs a line above."""
+    if rule in APART:
+        assert APART[rule] and rule not in FOUND
+        return
+    changes, words, named = FOUND[rule]
+    file = written(tmp_path, "fedavg", 1)
+    file.write_text(file.read_text().replace(*words) if words[0] else file.read_text())
+    site = Site.read(kits(tmp_path, SITES, tmp_path, OPEN)[1])
+    study = as_federated(StudySpec.read(file))
+    relaxed = site.policy.model_dump() | {"least": {"examples": 1, "rows_per_level": 2}}
+
+    def refusals(changes: dict[str, Any]) -> set[str]:
+        fields = {k: relaxed[k] | v if isinstance(v, dict) and k != "columns" else v
+                  for k, v in changes.items()}  # fmt: skip
+        strict = replace(site, policy=SitePolicy(**relaxed | fields))
+        broken = preflight.of_study(strict, study)
+        data = None if broken else load(strict, study)
+        roles = ("source",)
+        return {r.rule for r in broken or preflight.of_data(strict, study, data, roles)}
+
+    assert named in refusals(changes)
+    assert rule == "code" or named not in refusals({})
+
+
+def test_what_the_gate_refuses_has_a_rule_that_is_looked_at() -> None:
+    names = {*study_rules.RULES, *(rule for own in gate.RULES.values() for rule in own)}
+    found = {named for _, _, named in FOUND.values()} | {"study", "files"}
+    assert names <= found

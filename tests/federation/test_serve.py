@@ -178,9 +178,7 @@ def test_join_names_why_it_is_refused(
     north.mkdir(mode=0o700)
     for path in (kits / "north").iterdir():
         if path.is_file():
-            certificates.write(
-                north / path.name, path.read_bytes(), private=path.suffix == ".key"
-            )
+            certificates.write(north / path.name, path.read_bytes(), private=path.suffix == ".key")
     change(north, provisioned(tmp_path / "other"))
     with pytest.raises(UnseenError, match=f"refused. {named}"):
         join(Kit.read(north), tmp_path, tmp_path)

@@ -24,9 +24,10 @@ from unseen.spec.study import StudySpec
 from unseen.study import Study
 from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import check_clients, check_model
+from unseen.study.column_statistics import statistics
 from unseen.study.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
 from unseen.study.plan import prepare_study
-from unseen.study.prepare import Prepared, prepare, statistics
+from unseen.study.prepare import Prepared, prepare
 
 TASK = Task("c", ("a", "b"), ("c",))
 

@@ -1,12 +1,12 @@
 """Locals that can answer for many clients of one process at once, or are several in one."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
 
 from unseen.core.client import Client
 from unseen.core.exchange import Exchange, Local, Method, Reply
-from unseen.core.parts import Part
+from unseen.core.parts import Part, Wrapper
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
@@ -65,6 +65,10 @@ class OneOf(Part):
     def choice(self, inbox: Inbox) -> Local:
         """Return the one that answers."""
 
+    @abstractmethod
+    def changed(self, change: Callable[[Local], Local]) -> Self:
+        """Return it with each of them changed."""
+
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
@@ -80,6 +84,10 @@ class Several(Part):
         """What the federations play."""
 
     @abstractmethod
+    def changed(self, change: Callable[[Local], Local]) -> Self:
+        """Return it with the local of each federation changed."""
+
+    @abstractmethod
     def asked(self, model: Model, inbox: Inbox, memory: Memory, turn: Turn) -> list[Ask]:
         """Return what each federation that the client takes part in asks of it."""
 
@@ -89,3 +97,13 @@ class Several(Part):
         answers: Sequence[tuple[Reply, Memory]],
     ) -> tuple[Reply, Memory]:  # fmt: skip
         """Return one reply of those to all asks, whose differences have been taken."""
+
+
+def changed(local: Local, change: Callable[[Local], Local]) -> Local:
+    """Return a local whose innermost parts are changed, those of all that it stands for."""
+    if isinstance(local, Wrapper):
+        around: Local = local.around(changed(local.inner, change))
+        return around
+    if isinstance(local, OneOf | Several):
+        return local.changed(lambda own: changed(own, change))
+    return change(local)

@@ -20,7 +20,7 @@ from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.datasets.label_faults import check_arrays, label_faults, outside
-from unseen.datasets.tables import encoding, sums_check
+from unseen.datasets.tables import encoding, site_sums, sums_check
 from unseen.datasets.tables.encoding import FLAT, Schema
 from unseen.errors import UnseenError
 
@@ -305,6 +305,10 @@ class Totals:
     def far(self, sums: Mapping[str, Tensor]) -> dict[str, str]:
         """Return whose values are out of proportion to the others', see `sums_check.far`."""
         return sums_check.far(self.joint, sums, self.columns)
+
+    def typical(self, sums: Tensor) -> Tensor:
+        """Return sums by the medians over sites, see `site_sums.typical`."""
+        return site_sums.typical(self.joint, sums)
 
     def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
         """Return statistics that follow from public ranges alone, see `encoding.of_ranges`."""

@@ -37,16 +37,23 @@ from unseen.exact.boosted_views import (
 )
 from unseen.exact.histograms import rows
 from unseen.exact.loops import loops
+from unseen.exact.node_rows import merged
 
 
 @dataclass(frozen=True)
 class Counts(Part):
-    """What a site sends first: rows in each cell of the fine grid, and sums of its labels."""
+    """What a site sends first: rows in each cell of the fine grid, and sums of its labels.
+
+    Attributes:
+        classes: C, or None for a number.
+        least: Rows of a count that leaves; fewer count with neighbouring cells.
+    """
 
     sends_sums = True
     adds_exactly = True
 
     classes: int | None
+    least: int = 1
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -54,7 +61,8 @@ class Counts(Part):
         x, y = rows(client)
         borders, classes = grid(), self.classes
         below = [np.searchsorted(column, borders, "right") for column in np.sort(x.T)]
-        counts = np.diff(below, prepend=0, append=len(x)).ravel()
+        counts = np.diff(below, prepend=0, append=len(x))
+        counts = merged(torch.from_numpy(counts), self.least).numpy().ravel()
         sums = [in_steps(y).sum()] if classes is None else np.bincount(y, minlength=classes)
         row = torch.from_numpy(np.concatenate([counts, [len(y)], sums]).astype(np.float64))
         return Reply({"model": row}, {"examples": len(y)}), memory

@@ -14,6 +14,8 @@ from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.joint import JointLocal
 from unseen.exact.boosted_views import ASKED, Array, BoostedForest, Grown, in_steps
 from unseen.exact.loops import loops
+from unseen.exact.node_rows import with_siblings
+from unseen.exact.spared_histograms import joined_cells, spread
 
 #: What is remembered of every row: its bins [N, d], its nodes in the trees under way [N, G], its
 #: scores before them with their derivatives [N, G, 3].
@@ -25,12 +27,17 @@ class Histograms(JointLocal):
     """What a site sends for one level: Σ g, Σ h and the count by score, node, column and bin.
 
     It remembers where its rows are in the trees under way, so that a round reads one level only.
+
+    Attributes:
+        forest: The sizes of the trees.
+        least: Rows of a sum that leaves, see `unseen.exact.spared_histograms`.
     """
 
     sends_sums = True
     adds_exactly = True
 
     forest: BoostedForest
+    least: int = 1
 
     def answers(
         self,
@@ -41,6 +48,9 @@ class Histograms(JointLocal):
         turn: Turn,
     ) -> list[tuple[Reply, Memory]]:
         trees = Grown.of(model.vector, self.forest)
+        if self.least > 1:
+            pairs = zip(clients, memories, strict=True)
+            return [self._spared(trees, *pair, turn.round) for pair in pairs]
         before = [
             memory
             if remembers(memory, turn.round)
@@ -60,6 +70,55 @@ class Histograms(JointLocal):
             reply = Reply(row, {"examples": sizes[i], "steps": 1, "loss": loss})
             answers.append((reply, memory))
         return answers
+
+    def _spared(
+        self, trees: Grown, client: Client, memory: Memory, round: int
+    ) -> tuple[Reply, Memory]:
+        """Return sums of which none is of few rows; the scores before this tree are remembered."""
+        (x, y), forest, level = rows(client), self.forest, self.forest.level(round)
+        cells = joined_cells(cells_of(x, trees), forest.bins, self.least)
+        f = np.repeat(trees.baseline[None].astype(np.float64), len(y), 0)
+        iteration, begin = round // forest.depth, 0
+        if "boost.before" in memory and int(memory["boost.iteration"]) <= iteration:
+            f, begin = memory["boost.before"].numpy().copy(), int(memory["boost.iteration"])
+        for earlier in range(begin, iteration):
+            nodes = np.zeros((len(y), forest.scores), np.int32)
+            for _ in range(forest.depth):
+                descend(trees, earlier, cells, nodes)
+            f += trees.values(earlier, nodes)
+        table, nodes = derivatives(f, y, forest), np.zeros((len(y), forest.scores), np.int32)
+        sums: Array = np.empty(0)
+        for depth in range(level + 1):
+            if depth:
+                descend(trees, iteration, cells, nodes)
+                nodes = with_siblings(nodes, self.least)
+            every = self._every(cells, nodes, table["scores"], depth)
+            sums = every if depth == 0 else spread(every, sums, self.least)
+        if level:
+            first = 2**level - 1
+            second = trees.feature[trees.under_way(iteration), first + 1 : 2 * first + 1 : 2]
+            pairs = sums.reshape(forest.scores, -1, 2, *sums.shape[2:])
+            sums = np.where(
+                (second == ASKED)[..., None, None, None], pairs[:, :, 1], pairs[:, :, 0]
+            )
+        row = {"model": torch.from_numpy(sums.ravel().copy())}
+        loss = float(table["losses"].mean()) if len(y) else 0.0
+        after = {"boost.before": torch.from_numpy(f), "boost.iteration": torch.tensor(iteration)}
+        return Reply(row, {"examples": len(y), "steps": 1, "loss": loss}), {**memory, **after}
+
+    def _every(self, cells: Array, nodes: Array, scores: Array, level: int) -> Array:
+        """Return the histograms of all nodes of a level [G, nodes, d, B, 3]."""
+        forest, count, d = self.forest, 2**level, cells.shape[1]
+        sums = np.zeros((forest.scores, count, d, forest.bins, 3))
+        for k in range(forest.scores):
+            here = np.flatnonzero(nodes[:, k] >= count - 1)
+            at = (nodes[here, k, None] - (count - 1)) * d + np.arange(d)
+            at = (at * forest.bins + cells[here]).ravel()
+            flat = sums[k].reshape(-1, 3)
+            for c in range(2):
+                flat[:, c] = np.bincount(at, np.repeat(scores[here, k, c + 1], d), len(flat))
+            flat[:, 2] = np.bincount(at, minlength=len(flat))
+        return sums
 
     def _changed(
         self, trees: Grown, table: Mapping[str, Array], clients: Sequence[Client], round: int
@@ -81,9 +140,7 @@ class Histograms(JointLocal):
         """Return what a site remembers after the round before, from the trees alone."""
         forest, before = self.forest, max(0, round - 1)
         x, y = rows(client)
-        cells = np.zeros(x.shape, np.uint8)
-        for edges in trees.edges.T:
-            cells += x > edges
+        cells = cells_of(x, trees)
         f = np.repeat(trees.baseline[None].astype(np.float64), len(y), 0)
         iterations = before // forest.depth
         for iteration in range(iterations + 1):
@@ -179,6 +236,14 @@ def rows(client: Client) -> tuple[Array, Array]:
     """Return the training inputs [N, d] and labels [N]."""
     x, y = client.split("train").batch(slice(None))
     return x.flatten(1).cpu().numpy(), y.cpu().numpy()
+
+
+def cells_of(x: Array, trees: Grown) -> Array:
+    """Return the bins that rows lie in [N, d]."""
+    cells = np.zeros(x.shape, np.uint8)
+    for edges in trees.edges.T:
+        cells += x > edges
+    return cells
 
 
 def descend(trees: Grown, iteration: int, cells: Array, nodes: Array) -> None:

@@ -9,6 +9,7 @@ from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.parts import Part
 from unseen.exact.boosted_views import Array, in_steps
 from unseen.exact.histograms import rows
+from unseen.exact.node_rows import whole_sides, with_siblings
 from unseen.exact.random_views import Sizes, Trees, Views
 
 #: The place of a node that is not to be split.
@@ -19,12 +20,18 @@ ROWS = 16384
 
 @dataclass(frozen=True)
 class LeftOfCuts(Part):
-    """What a site sends for one level: sums over its rows left of every cut that is tried."""
+    """What a site sends for one level: sums over its rows left of every cut that is tried.
+
+    Attributes:
+        sizes: Those of the forest.
+        least: Rows on each side of a cut, and at a node; fewer count on the other side.
+    """
 
     sends_sums = True
     adds_exactly = True
 
     sizes: Sizes
+    least: int = 1
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -36,6 +43,8 @@ class LeftOfCuts(Part):
         runs = [slice(begin, begin + ROWS) for begin in range(0, max(1, len(y)), ROWS)]
         width = sizes.split(level)
         sums = np.sum([self._sums(views, x[r], y[r], nodes[r], width) for r in runs], 0)
+        if self.least > 1:
+            sums = self._spared(sums, self._totals(views, y, nodes, width))
         loss = self._loss(views.under_way.value, nodes, y)
         scalars = {"examples": len(y), "steps": 1, "loss": loss}
         return Reply({"model": torch.from_numpy(sums)}, scalars), memory
@@ -50,17 +59,13 @@ class LeftOfCuts(Part):
             column = feature[own, nodes]
             right = x[every, np.maximum(column, 0)] > threshold[own, nodes]
             nodes = np.where(column >= 0, child[own, nodes] + right, nodes)
+            nodes = with_siblings(nodes, self.least)
         return nodes
 
     def _sums(self, views: Views, x: Array, y: Array, nodes: Array, width: int) -> Array:
         """Return the sums left of the cuts, flat [block · width · m · S]."""
         sizes = self.sizes
-        asked = np.full((sizes.block, sizes.nodes), NOWHERE)
-        tree, place = np.nonzero(views.place[:, :width] >= 0)
-        asked[tree, views.place[tree, place].astype(np.int64)] = place
-        at = asked[np.arange(sizes.block), nodes]
-        row, tree = np.nonzero(at >= 0)
-        at = at[row, tree]
+        row, tree, at = self._asked(views, nodes, width)
         column = views.column[tree, at].astype(np.int64)
         left = x[row[:, None], column] <= views.cut[tree, at]
         cell = ((tree * width + at) * sizes.tries)[:, None] + np.arange(sizes.tries)
@@ -72,6 +77,31 @@ class LeftOfCuts(Part):
         counts = np.bincount(cell, minlength=cells)
         totals = np.bincount(cell, in_steps(y)[row[own]], cells)
         return np.stack([counts, totals], 1).ravel().astype(np.float64)  # bincount of none: int64
+
+    def _asked(self, views: Views, nodes: Array, width: int) -> tuple[Array, Array, Array]:
+        """Return the rows at nodes that are to be split, with their trees and these nodes."""
+        asked = np.full((self.sizes.block, self.sizes.nodes), NOWHERE)
+        tree, place = np.nonzero(views.place[:, :width] >= 0)
+        asked[tree, views.place[tree, place].astype(np.int64)] = place
+        at = asked[np.arange(self.sizes.block), nodes]
+        row, tree = np.nonzero(at >= 0)
+        return row, tree, at[row, tree]
+
+    def _totals(self, views: Views, y: Array, nodes: Array, width: int) -> Array:
+        """Return the sums over the rows of each node that is to be split [block · width, S]."""
+        (row, tree, at), cells = self._asked(views, nodes, width), self.sizes.block * width
+        cell, S = tree * width + at, self.sizes.sums
+        if self.sizes.classes is not None:
+            return np.bincount(cell * S + y[row], minlength=cells * S).reshape(-1, S)
+        counts = np.bincount(cell, minlength=cells)
+        return np.stack([counts, np.bincount(cell, in_steps(y)[row], cells)], 1)
+
+    def _spared(self, sums: Array, total: Array) -> Array:
+        """Return the sums without those over fewer rows than the least."""
+        left, total = sums.reshape(len(total), -1, self.sizes.sums), total[:, None]
+        classes = self.sizes.classes is not None
+        rows, all_rows = (x.sum(-1) if classes else x[..., 0] for x in (left, total))
+        return whole_sides(left, total, rows, all_rows, self.least).ravel()
 
     def _loss(self, value: Array, nodes: Array, y: Array) -> float:
         """Return the mean loss of the trees under way, as far as they have grown."""

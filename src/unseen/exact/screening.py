@@ -8,8 +8,9 @@ trained without it on its own rows, by the numbers on the diagonals of the sums 
 and sends B_k [R]. The rate of the least Σ_k B_kr is the member's.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -79,3 +80,6 @@ class AtRate(OneOf):
     @property
     def locals(self) -> tuple[Local, ...]:
         return self.rated
+
+    def changed(self, change: Callable[[Local], Local]) -> Self:
+        return replace(self, rated=tuple(map(change, self.rated)))

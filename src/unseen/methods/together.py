@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from torch import Tensor, nn
 
 from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
-from unseen.core.exchange import SHARED, Blueprint
+from unseen.core.exchange import SHARED, Blueprint, Local
 from unseen.core.joint import Ask, Several
 from unseen.core.replies import finished
 from unseen.core.turn import View, other_seed
@@ -157,6 +157,10 @@ class Together(Several):
     @property
     def methods(self) -> tuple[Method, ...]:
         return tuple(federation.method for federation in self.federations)
+
+    def changed(self, change: Callable[[Local], Local]) -> Self:
+        own = (replace(exchange, local=change(exchange.local)) for exchange in self.exchanges)
+        return replace(self, exchanges=tuple(own))
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -15,12 +15,15 @@ SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "ppv": lambda guess, y: guess == 1,
     "npv": lambda guess, y: guess == 0,
 }
-#: Those of the rows of one class, or of one decision.
-OF_SOME_ROWS = tuple(name for name in SHARES if name != "accuracy")
+#: Those of the rows of one class, or of one decision, and what is made of these by class.
+OF_SOME_ROWS = (
+    *(name for name in SHARES if name != "accuracy"),
+    "balanced-accuracy", "f1-macro", "mcc", "auprc-of-decisions",
+)  # fmt: skip
 
 
 def of_few(outputs: Tensor, y: Tensor, least: int) -> bool:
-    """Return whether any of `OF_SOME_ROWS` would be a share of too few rows.
+    """Return whether any of `OF_SOME_ROWS` would be of too few rows of a class or a decision.
 
     What one of them hides, the others and the accuracy would tell.
 
@@ -29,8 +32,7 @@ def of_few(outputs: Tensor, y: Tensor, least: int) -> bool:
         y: The labels [N].
         least: Rows that a share is of, at least, if it is of any.
     """
-    if least <= 1 or y.dim() != 1 or y.is_floating_point() or outputs.shape[-1] > 2:
+    if least <= 1 or y.dim() != 1 or y.is_floating_point() or not len(y):
         return False
-    guess = predicted(outputs)
-    sizes = (int(SHARES[name](guess, y).sum()) for name in OF_SOME_ROWS)
-    return any(0 < size < least for size in sizes)
+    sizes = torch.cat([torch.bincount(codes.long()) for codes in (predicted(outputs), y)])
+    return bool(((sizes > 0) & (sizes < least)).any())

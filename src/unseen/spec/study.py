@@ -123,6 +123,9 @@ class StudySpec(Settings):
         validation: The share of each source domain to select on where there is no official split.
         split: `separate`, drawn for each domain, or `shared`: the same rows of all domains, which
             must be of one size, as where they show the same objects.
+        standardise: Columns of tables, and numbers to predict: `pooled`, by mean and deviation of
+            all training rows, or `robust`, by the medians of the sites' means and deviations, which
+            no single site of three or more can move beyond those of the others.
         metric: What selection and table use, also where `metrics` does not name it (default: dice
             for masks, accuracy, or rmse for numbers, else the first).
         reference: A method that the others are ranked and tested against.
@@ -187,6 +190,7 @@ class StudySpec(Settings):
     )
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split: Literal["separate", "shared"] = "separate"
+    standardise: Literal["pooled", "robust"] = "pooled"
     selection: Expression = "source-validation"
     metric: Line | None = None
     reference: Expression | None = None

@@ -2,13 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from unseen.combine import Sum
-from unseen.core import Exchange, Method, Model, Replace, Slot, play, start
 from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
@@ -16,15 +13,14 @@ from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
-from unseen.datasets.dataset import UNIT, DataSet, Domain, Totals
+from unseen.datasets.dataset import UNIT, DataSet, Domain
 from unseen.datasets.tables.encoding import Schema, encode
 from unseen.datasets.tables.site_rows import unusable
-from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import plain
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.column_statistics import summed
 from unseen.study.label_kinds import (
     prior_of,
     prior_of_times,
@@ -131,7 +127,8 @@ def prepare(
     if (totals := totals_of(data, study)) is not None:
         if study.privacy.columns is not None:
             statistics = totals.of_ranges(study.privacy.columns)
-        sums = statistics if statistics is not None else summed(totals, sources)
+        robust = study.standardise == "robust"
+        sums = statistics if statistics is not None else summed(totals, sources, robust)
         columns = totals.of_table(sums)
     scale = scale_of(data, study, sums)
     if columns is not None or scale is not None:
@@ -231,26 +228,6 @@ def _client(
     return Client(domain.name, train, validation, classes)
 
 
-def statistics(totals: Totals) -> Method:
-    """Return the one exchange that sums up the training clients' rows, before training."""
-    slot = Slot(Sum(), apply=Replace(), sends="value", start=partial(_zeros, totals.size))
-    exchange = Exchange("statistics", totals, {"statistics": slot}, rounds=(0, 0), who="all")
-    shares = ("count, sum and sum of squares per column, and counts of categories",)
-    return Method("statistics", (exchange,), (), plain, shares=shares)
-
-
-def _zeros(size: int, model: Model) -> Tensor:
-    return torch.zeros(size, dtype=torch.float64)
-
-
-def summed(totals: Totals, sources: Mapping[str, Client]) -> Tensor:
-    """Exchange the training clients' statistics of their raw rows, in this process."""
-    method, nothing, roster = statistics(totals), Model(torch.nn.Module()), sorted(sources)
-    first = start(method, nothing, roster, seed=0)
-    state, _ = play(method, first, InProcess(nothing, sources), roster, rounds=1)
-    return state.inbox["statistics"]
-
-
 def evened(sources: Mapping[str, Client], seed: int) -> dict[str, Client]:
     """Return the clients with examples of rare classes repeated until all are as many."""
     splits = {
@@ -331,6 +308,7 @@ def read_by_prepare(study: StudySpec) -> tuple[object, ...]:
         study.validation,
         study.partition,
         study.privacy.columns,
+        study.standardise,
         training.oversample,
         training.loss,
     )

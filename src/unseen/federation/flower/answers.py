@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from unseen.spec.visible import visible
 from unseen.spec.wording import short
 from unseen.version import __version__
 
+LOG = logging.getLogger("flwr")
 #: Of an answer about a model: a site's figures with intervals, and its rows by probability.
 RESULTS, COUNTS = "results", "counts"
 #: Returns what is wrong with an answer that was read, or nothing.
@@ -76,7 +78,8 @@ def fault_of(answer: Mapping[str, Value], site: str, about: str, good: Judge) ->
     except BadReply as error:
         return str(error)
     except Exception as error:
-        return f"an answer that cannot be used ({type(error).__name__}: {error})"
+        LOG.info("what site %s sent cannot be used", site, exc_info=True)
+        return f"an answer of another form than the question asks for ({type(error).__name__})"
 
 
 def text_in(answer: Mapping[str, Value], key: str) -> str:

@@ -17,11 +17,13 @@ from unseen.federation.flower.site_backend import Sites
 from unseen.federation.flower.terms import Refused
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.column_statistics import statistics
 from unseen.study.label_kinds import totals_of
-from unseen.study.prepare import statistics
 
 
-def column_sums(sites: Sites, totals: Totals, task: Task) -> tuple[Tensor, Mapping[str, str]]:
+def column_sums(
+    sites: Sites, totals: Totals, task: Task, robust: bool
+) -> tuple[Tensor, Mapping[str, str]]:
     """Return the sources' sums over their training rows, and whose are left out, with the reason.
 
     They come from the sites or from an earlier start.
@@ -30,7 +32,7 @@ def column_sums(sites: Sites, totals: Totals, task: Task) -> tuple[Tensor, Mappi
     if path.exists():
         without = json.loads(reasons.read_text()) if reasons.exists() else {}
         return torch.tensor(json.loads(path.read_text()), dtype=torch.float64), without
-    method, roster = statistics(totals), sorted(task.sources)
+    method, roster = statistics(totals, robust), sorted(task.sources)
     first = start(method, sites.model, roster, seed=0)
     backend = replace(sites, kind="statistics")
     state, (outcome,) = play(method, first, backend, roster, 1, on_bad_reply="drop")

@@ -122,7 +122,8 @@ class Session:
             if columns is not None:
                 sums = totals.of_ranges(columns)
             else:
-                sums, without = column_sums(sites, totals, task)
+                robust = setting.study.standardise == "robust"
+                sums, without = column_sums(sites, totals, task, robust)
             sites = replace(sites, statistics=sums)
         prepared = placeholders(task, terms, sites.statistics, setting)
         flat = of_unscaled({task.name: unscaled_columns(prepared, terms.schema)})

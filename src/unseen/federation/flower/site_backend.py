@@ -22,6 +22,7 @@ from unseen.datasets.dataset import Totals
 from unseen.engine import client_memories, messages
 from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
+from unseen.exact.sense import Sender, senseless
 from unseen.federation.flower import terms
 from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
@@ -124,6 +125,9 @@ class Sites(Backend):
             if isinstance(totals, Totals):
                 most = self.link.stated.get(name)
                 fault = fault or totals.impossible(replies[name].rows["statistics"], most)
+            if isinstance(sender := innermost(totals), Sender) and not (self.sealed or fault):
+                (row,) = replies[name].rows.values()
+                fault = senseless(sender, row, self.link.stated.get(name))
             return fault or unlike(replies[name], exchange)
 
         if signs:

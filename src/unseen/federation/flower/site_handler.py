@@ -18,14 +18,14 @@ from torch import nn
 from unseen.core import Exchange, Inbox, Model, Reply
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Local
-from unseen.core.parts import innermost, rewrapped
+from unseen.core.joint import changed
 from unseen.core.replies import NOT_FINITE, finite
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
 from unseen.engine.messages import Parcel, Value, from_reply, named, to_inbox
 from unseen.errors import BadReply, TooFewRows, UnseenError
-from unseen.exact.newton import Derivatives
+from unseen.exact import Counts, Derivatives, Histograms, LeftOfCuts
 from unseen.federation.flower import gate, once, receipts, site_model, terms
 from unseen.federation.flower.admitted import Admitted
 from unseen.federation.flower.script import before
@@ -40,12 +40,15 @@ from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channelled, kinds, wire
 from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import check_noised
+from unseen.study.column_statistics import statistics
 from unseen.study.job import versions
 from unseen.study.label_kinds import totals_of
-from unseen.study.prepare import prepare, statistics
+from unseen.study.prepare import prepare
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
 
 LOG = logging.getLogger("flwr")
+#: What answers with sums over rows, of which none is of too few.
+OF_ROWS = (Evaluate, Derivatives, Counts, Histograms, LeftOfCuts)
 #: Beyond this no number of a model is: its square could not be held.
 LARGEST = 1e20
 #: By how much machines may differ in a model's first numbers.
@@ -112,20 +115,16 @@ def exchange(asked: Admitted) -> dict[str, Value]:
 
 
 def sparing(exchange: Exchange, least: int) -> Exchange:
-    """Return the exchange, whose local part answers with no sum that fewer rows make.
+    """Return the exchange, whose local parts answer with no sum that fewer rows make.
 
     One that evaluates gives no share of fewer rows of a class; one that sends derivatives gives
-    none to which fewer rows contribute.
+    none to which fewer rows contribute; one of trees gives no sum over fewer rows.
     """
-    if not isinstance(innermost(exchange.local), Evaluate | Derivatives):
-        return exchange
 
     def spared(part: Local) -> Local:
-        if isinstance(part, Evaluate | Derivatives):
-            return replace(part, least=least)
-        return part
+        return replace(part, least=least) if isinstance(part, OF_ROWS) else part
 
-    return replace(exchange, local=rewrapped(exchange.local, spared))
+    return replace(exchange, local=changed(exchange.local, spared))
 
 
 def check_first(asked: Admitted, inbox: Inbox) -> None:

@@ -16,6 +16,7 @@ from unseen.core.exchange import State
 from unseen.datasets.dataset import UNIT
 from unseen.engine import client_memories
 from unseen.engine.messages import Value, named, to_inbox
+from unseen.exact.node_rows import merged
 from unseen.exact.thresholds import class_counts
 from unseen.federation.flower import terms
 from unseen.federation.flower.admitted import Admitted
@@ -23,7 +24,6 @@ from unseen.federation.flower.answers import COUNTS, RESULTS
 from unseen.federation.flower.site_question import match
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.proposals import APART, SHORT, digest_of
-from unseen.federation.policy.small_groups import merged
 from unseen.metrics.evaluation import forward
 from unseen.metrics.row_shares import OF_SOME_ROWS, of_few
 from unseen.results.records import Job

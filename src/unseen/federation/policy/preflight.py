@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+from unseen.core import Turn
+from unseen.core.round import due
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import single
@@ -13,11 +18,13 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.trained_counts import trained_counts
+from unseen.federation.policy import spending
 from unseen.federation.policy.rare_values import kept_names
+from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.site_policy import CHANNELS
 from unseen.federation.policy.study_rules import breaches, label_of, method_breaches
 from unseen.local.train import reads_validation
-from unseen.privacy import channel
+from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.batch_sizes import check_batches
@@ -69,20 +76,23 @@ def of_data(site: Site, study: StudySpec, data: DataSet, roles: Sequence[str]) -
         roles: What the site is in the study's tasks.
     """
     rows, least = len(data.domains[0].y), site.policy.least.examples
-    if "source" in roles and rows < least:
+    if ("source" in roles or site.role == "train") and rows < least:
         remedy = "bring more rows, or lower least.examples in site.toml"
         yield Refusal("least.examples", f"{rows} rows are here, and {least} are the least", remedy)
         return
     for why, remedy in kept_names(site.policy, data, label_of(study.dataset)):
         yield Refusal("columns", why, remedy)
-    yield from _keys(site, study)
+    yield from _keys(site, study, roles)
     yield from _sites(site, study, roles)
+    yield from _figures(site, study, roles)
     if "source" in roles:
         for seed in study.seed_list:
             refusals = list(_source(site, study, data, seed))
             yield from refusals
             if refusals:  # another seed splits as many rows
                 return
+        if data.classes is None or len(data.classes) > 1:
+            yield from _answers(site, study, data)
     for role in (role for role in roles if role != "source"):
         if rows < least and study.privacy.metrics != "none":
             remedy = f"lower least.examples to {rows} in site.toml, or leave this site out"
@@ -118,7 +128,7 @@ def runtime_here(
     return Runtime.of(setting, data, prepared, method, seed, clients=3)
 
 
-def _keys(site: Site, study: StudySpec) -> Iterator[Refusal]:
+def _keys(site: Site, study: StudySpec, roles: Sequence[str]) -> Iterator[Refusal]:
     if study.privacy.kind not in CHANNELS:
         return
     for name in channel.read(study.privacy.channel, study.privacy.server).files:
@@ -126,11 +136,35 @@ def _keys(site: Site, study: StudySpec) -> Iterator[Refusal]:
             remedy = "the organiser makes the keys: unseen federation provision --renew KIND"
             why = f"privacy.channel = {study.privacy.channel!r} needs {name} in this kit"
             yield Refusal("study", why, remedy)
+    publics = (site.kit or Path()) / kinds.PUBLICS
+    if study.privacy.kind == "masks" and "source" in roles and publics.is_file():
+        keys = json.loads(publics.read_text("utf-8"))
+        if strangers := sorted({*_named(study)} - {*keys}):
+            why = f"this site has no key to mask its rows from {', '.join(strangers)}"
+            yield Refusal("least.sites", why, f"carry the new {publics.name} to this kit")
+
+
+def _named(study: StudySpec) -> tuple[str, ...]:
+    """The sources that the plan names."""
+    named = getattr(study.holdout, "source", ())
+    return named if isinstance(named, tuple) else ()
+
+
+def _figures(site: Site, study: StudySpec, roles: Sequence[str]) -> Iterator[Refusal]:
+    """Yield what of this site's metrics its rules keep here."""
+    if study.privacy.metrics == "none":
+        return
+    for kind in dict.fromkeys("validation" if role == "source" else "target" for role in roles):
+        if kind not in site.policy.evaluate:
+            remedy = f"evaluate = [..., {kind!r}] in site.toml lets them leave"
+            yield Refusal(
+                "evaluate", f"metrics of its rows as {kind} do not leave", remedy, trains=False
+            )
 
 
 def _sites(site: Site, study: StudySpec, roles: Sequence[str]) -> Iterator[Refusal]:
-    named, least = getattr(study.holdout, "source", ()), site.policy.least.sites
-    if "source" in roles and isinstance(named, tuple) and 0 < len(named) < least:
+    named, least = _named(study), site.policy.least.sites
+    if "source" in roles and 0 < len(named) < least:
         why = f"{len(named)} sites train together, and {least} are the least"
         yield Refusal("least.sites", why, "name more sites as sources, or lower least.sites")
 
@@ -203,3 +237,35 @@ def _method(
             why += f", and {least.examples} are the least"
             remedy = f"hold back more rows, or lower least.examples in site.toml to {behind}"
             yield Refusal("least.examples", why, remedy)
+
+
+def _answers(site: Site, study: StudySpec, data: DataSet) -> Iterator[Refusal]:
+    """Yield where one task of the study asks for more answers than this site gives, or more ε."""
+    most, lines = site.policy.most, SiteLedger(site.account).lines()
+    seed, seeds = study.seed_list[0], len(study.seed_list)
+    prepared = prepared_here(study, data, site.name)
+    count, planned = 1, list[dict[str, Any]]()
+    train = len(prepared.everyone[site.name].split("train"))
+    for text in study.methods:
+        try:
+            runtime = runtime_here(study, data, prepared, text, seed)
+        except UnseenError:  # said before
+            continue
+        roster = _named(study) or (site.name, "another", "a third")
+        for round, exchange in product(range(runtime.rounds), runtime.method.exchanges):
+            if not due(exchange, round, runtime.rounds):
+                continue
+            count += seeds
+            turn = Turn(seed, round, runtime.rounds, exchange.name, site.name, 0, roster)
+            if exchange.slots and most.epsilon is not None:
+                released = spending.releases_of(exchange, train, turn, site.policy.least.sites)
+                for own in range(count - seeds, count):
+                    line = {"answer": str(own), "releases": released, "trained": True}
+                    planned.append(line)
+    if count > most.questions:
+        why = f"a task of the study asks for {count} answers, and {most.questions} are the most"
+        yield Refusal("most.questions", why, "ask for fewer rounds, or raise most.questions")
+    if planned:
+        whole, last = [*lines, *planned[:-1]], planned[-1]
+        if why := spending.over_budget(whole, last, most.epsilon, most.delta):
+            yield Refusal("most.epsilon", why, "ask for fewer rounds, or for more noise")

@@ -104,31 +104,6 @@ def _given_away(
     return None
 
 
-def merged(counts: Tensor, least: int) -> Tensor:
-    """Return counts along ordered bins [C, B] in which none but 0 is below the least.
-
-    Neighbouring bins of a class join until they hold enough rows, which then count where the middle
-    one of them lies. Rows left over join the last such group, and a class of too few is empty.
-
-    Args:
-        counts: Rows by class and bin.
-        least: Rows of a count that leaves.
-
-    Example:
-        >>> merged(torch.tensor([[2, 0, 1, 3, 0, 4, 1], [0, 2, 0, 0, 0, 0, 0]]), 3).tolist()
-        [[3, 0, 0, 3, 0, 5, 0], [0, 0, 0, 0, 0, 0, 0]]
-    """
-    result = torch.zeros_like(counts)
-    for own, row in zip(result, counts.tolist(), strict=True):
-        places = [place for place, rows in enumerate(row) for _ in range(int(rows))]
-        if len(places) < least:
-            continue
-        ends = range(least, len(places) - least + 1, least)
-        for first, last in zip([0, *ends], [*ends, len(places)], strict=True):
-            own[places[(first + last - 1) // 2]] += last - first
-    return result
-
-
 def few(counts: Sequence[float], least: int, none: int = 0, also: Sequence[int] = ()) -> list[int]:
     """Return the groups whose metrics stay here.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ class Breach(NamedTuple):
     why: str
 
 
+#: Threads that any machine can run at once, if slowly.
+THREADS = 16
 Check = Callable[[SitePolicy, StudySpec], Iterator[str]]
 
 
@@ -185,12 +188,19 @@ def _noise(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
         yield f"its noise is {max(secret):g}, and {least:g} is the least"
 
 
+def _threads(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
+    """Yield whether a step would take more threads than a machine can run: it would not end."""
+    most = max(os.cpu_count() or 1, THREADS)
+    if study.threads > most:
+        yield f"a step would take {study.threads} threads, and {most} are the most here"
+
+
 #: Rule -> what of a study breaks it. The first decides whether the others can look at all.
 RULES: Mapping[str, Check] = {
     "code": _code, "files": _files, "datasets": _datasets, "columns": _columns,
     "methods": _methods, "least.channel": _channel, "least.blind": _blind,
     "least.batch_size": _batch_size, "least.steps": _steps, "least.examples": _examples,
-    "most.rounds": _rounds, "least.noise": _noise,
+    "most.rounds": _rounds, "least.noise": _noise, "study": _threads,
 }  # fmt: skip
 
 
