@@ -26,12 +26,12 @@ from unseen.exact.sense import Sender, senseless
 from unseen.federation.flower import terms
 from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
+from unseen.federation.flower.reply_checks import beyond, unlike
 from unseen.federation.flower.script import Position
 from unseen.federation.flower.server_receipts import check_receipt, keep, kept
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
 from unseen.federation.flower.site_question import EXCHANGE, payload_of
 from unseen.federation.standing import MESSAGES
-from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import channel, channelled, kinds, wire
 from unseen.results.records import read_lines, to_line
 from unseen.spec.study import StudySpec
@@ -44,8 +44,6 @@ ASKED = "asked"
 #: goes along (CKKS takes 40 for a number, and as many for a product's); and the few ciphertexts
 #: that the smallest vector needs.
 PLAIN, SEALED, CIPHERTEXTS = 8, 96, 2**24
-#: Columns of a table that no site sends.
-GIVEN = {"client", "progress", "rounds"}
 
 
 @dataclass
@@ -213,63 +211,6 @@ class Sites(Backend):
                 line |= {"entry": q.entry} if q.entry else {}
                 file.write(to_line({**line, "seconds": round(q.seconds, 3), "fault": fault}))
         return questions
-
-
-def beyond(reply: Reply, stated: int | None) -> str | None:
-    """Return how a reply claims another number of examples than its site can have, or None.
-
-    Args:
-        reply: The reply.
-        stated: The most that it may claim; None where the site did not say.
-    """
-    for name, count in reply.scalars.items():
-        if name.partition("@")[0] != "examples":
-            continue
-        if (name == "examples") == isinstance(count, Tensor):
-            return f"{'a list' if name == 'examples' else 'one number'} as {name!r}"
-        counts = torch.as_tensor(count, dtype=torch.float64)
-        if bool((counts < 0).any() | (counts % 1 != 0).any()):
-            return f"{_listed(counts)} as {name!r}, where whole numbers from 0 on belong"
-        if stated is not None and float(counts.sum()) > stated:
-            return f"{_listed(counts)} as {name!r}, and it said that it has {stated}"
-    return None
-
-
-def _listed(counts: Tensor) -> str:
-    return ", ".join(f"{count:.12g}" for count in counts.flatten().tolist()[:8])
-
-
-def unlike(reply: Reply, exchange: Exchange) -> str | None:
-    """Return how scalars are others than those that an exchange asks for, or None.
-
-    Note:
-        Where few sites answer, what most of them sent says nothing of what was asked for.
-    """
-    own = [slot.combine for slot in exchange.row_slots.values() if slot.view is None]
-    for rule in filter(None, own):
-        for name in set(rule.all_needs()) - GIVEN - reply.scalars.keys():
-            return f"no {name!r} among its scalars, which {type(rule).__name__} reads"
-    local = innermost(exchange.local)
-    if not isinstance(local, Evaluate):
-        return None
-    expected = scalars_of(local)
-    sizes = {n: tuple(s.shape) if isinstance(s, Tensor) else () for n, s in reply.scalars.items()}
-    for name in sorted({*expected, *sizes}):
-        if name not in sizes:
-            return f"no {name!r} among its metrics"
-        if sizes[name] != expected.get(name):
-            return f"{name!r} among its metrics, which nobody asked for so"
-    return None
-
-
-def scalars_of(local: Evaluate) -> dict[str, tuple[int, ...]]:
-    """Return the name and the shape of every scalar of an evaluation's reply."""
-    metrics = (f"{metric}{end}" for metric in local.metrics for end in ("", ".undefined"))
-    names = ("examples", *metrics)
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, ())
-    for column, count in local.groups.items():
-        shapes |= {f"{name}@{column}": (count,) for name in names}
-    return shapes
 
 
 class SealedSites(channelled.Channelled):
