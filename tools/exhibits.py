@@ -14,7 +14,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class Ran:
         why: What of the printed figures it reproduces, and what explains the rest.
         selection, by: The rule that chooses the round, and the metric by which it does.
         reference: Of a table of tests, the method that is tested against the others.
+        metrics: Printed metric -> the one of ours that is computed as the paper's code does.
     """
 
     exhibits: tuple[str, ...]
@@ -67,6 +68,7 @@ class Ran:
     selection: str = "source-validation"
     by: str = "accuracy"
     reference: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,8 @@ class Reader:
             yield self._tests(ran, one)
             return
         for metric in one.by_metric():
-            paper, own = printed(part, metric), self.figures(ran, metric)
+            own = self.figures(ran, ran.metrics.get(metric, metric))
+            paper = printed(part, metric)
             for label in paper.rows:
                 for method, row in own.items():
                     if paper.row_of(method) == label:
