@@ -1,11 +1,19 @@
 """CPU time of a round of each method, on the data, model and recipe of a study.
 
     python benchmarks/round_times.py --data-dir DIR [--study csac/table1] [--repeats 5]
-        [--methods "fedavg,feddg,csac(acquisition=1)"]
+        [--methods "fedavg,feddg,csac(acquisition=1)"] [--targets M0,M75] [KEY=VALUE ...]
+
+CSAC's Table 6 on PACS is a matter of time, so weights drawn at random do:
+
+    python benchmarks/round_times.py --study csac/table3 --data-dir DIR --repeats 1
+        --methods "fedavg,feddg,csac(acquisition=1, layers=['layer2', 'layer3', 'layer4'])"
+        --targets photo,art_painting,cartoon,sketch "model=resnet18(head='csac', standardise=True)"
+        weights= training.epochs=1
 
 Every method plays one round for its first exchanges (CSAC's acquisition, FedDG's bank), which is
 printed apart, and then `repeats` rounds, in turn with those of the other methods, in one process
-and one thread. Ratios are to the first method, of medians. Evaluation is left out.
+and one thread. Ratios are to the first method, of medians. Evaluation is left out. Settings of the
+study's file follow the options; a target each has its own lines.
 """
 
 from __future__ import annotations
@@ -18,7 +26,7 @@ from pathlib import Path
 import torch
 
 from unseen.core.round import play_round
-from unseen.spec.named import split_list
+from unseen.spec.named import parse_override, split_list
 from unseen.study import Study
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
@@ -28,9 +36,9 @@ from unseen.study.runtime import Runtime
 class Playing:
     """One method's federation, which goes on round by round."""
 
-    def __init__(self, expression: str, planned, study: Study) -> None:
+    def __init__(self, expression: str, planned, task, study: Study) -> None:
         self.study = study
-        prepared = prepare(planned.data, planned.tasks[0], study, 0)
+        prepared = prepare(planned.data, task, study, 0)
         runtime = Runtime.of(
             planned.setting, planned.data, prepared, expression, 0, evaluates=False
         )
@@ -45,21 +53,12 @@ class Playing:
         return time.process_time() - begun
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir")
-    parser.add_argument("--study", default="csac/table1")
-    parser.add_argument("--methods", default="fedavg,feddg,csac(acquisition=1)")
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    names = split_list(options.methods)
-    study = Study.read(options.study, {"methods": names, "seeds": 1})
-    planned = prepare_study(study, Path("/nonexistent"), options.data_dir)
-    playing = {name: Playing(name, planned, study) for name in planned.methods}
+def timed(planned, task, study: Study, repeats: int) -> None:
+    """Print the times of every method's rounds at one target."""
+    playing = {name: Playing(name, planned, task, study) for name in planned.methods}
     first = {name: one.round() for name, one in playing.items()}
     times: dict[str, list[float]] = {name: [] for name in playing}
-    for _ in range(options.repeats):
+    for _ in range(repeats):
         for name, one in playing.items():
             times[name].append(one.round())
     base = statistics.median(next(iter(times.values())))
@@ -67,10 +66,31 @@ def main() -> None:
         median = statistics.median(found)
         ratios = sorted(t / base for t in found)
         print(
-            f"{name}: {median:.2f} s a round ({min(found):.2f} to {max(found):.2f}), "
+            f"{task.name}, {name}: {median:.2f} s a round ({min(found):.2f} to {max(found):.2f}), "
             f"{median / base:.2f} times {next(iter(times))} ({ratios[0]:.2f} to {ratios[-1]:.2f}); "
-            f"round 0 {first[name]:.2f} s"
+            f"round 0 {first[name]:.2f} s",
+            flush=True,
         )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the study")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--study", default="csac/table1")
+    parser.add_argument("--methods", default="fedavg,feddg,csac(acquisition=1)")
+    parser.add_argument("--targets", help="the targets, comma-separated; the first one by default")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    changed = dict(map(parse_override, options.settings))
+    changed |= {"methods": split_list(options.methods), "seeds": 1}
+    if options.targets:
+        changed["targets"] = split_list(options.targets)
+    study = Study.read(options.study, changed)
+    planned = prepare_study(study, Path("/nonexistent"), options.data_dir)
+    for task in planned.tasks if options.targets else planned.tasks[:1]:
+        timed(planned, task, study, options.repeats)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from unseen.local.batches import batch_grid, batches
 from unseen.metrics import evaluation
 from unseen.metrics.evaluation import Evaluate
 from unseen.models import build
+from unseen.models.stages import cut
 
 #: Batches of any network, on a CPU too.
 TOGETHER = partial(Stacked, always=True)
@@ -378,6 +379,24 @@ def test_what_is_faster_alone_on_a_cpu(net: str, precision: Any, alone: bool) ->
     place = Stacked(own, roster, trainer=counted)
     play(chosen, start(chosen, own, list(roster), 0), place, list(roster), 1)
     assert batches == ([] if alone else [3])
+
+
+def test_a_head_behind_a_frozen_trunk_trains_in_batches_on_a_cpu() -> None:
+    """The same parameters as one by one; behind blocks that train it is not alone."""
+    roster, chosen = clients((512,)), method("fedavg+ga", Training(SGD(0.1, momentum=0.9)))
+    found = []
+    for kind in (InProcess, Stacked):
+        _, head = cut(build("resnet18", (3, 32, 32), 3, keyed("net")), "trunk")
+        own = Model(head, "cpu", (512,))
+        assert unstackable(chosen, own, roster) == ""
+        state = start(chosen, own, list(roster), 0)
+        before = state.inbox["model"].clone()
+        state, _ = play(chosen, state, kind(own, roster), list(roster), 2)
+        assert not close(state.inbox["model"], before)
+        found.append(state.inbox["model"])
+    assert close(found[1], found[0])
+    _, rest = cut(build("resnet18", (3, 32, 32), 3, keyed("net")), "blocks[:7]")
+    assert "faster alone" in unstackable(chosen, Model(rest, "cpu", (256, 2, 2)), roster)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

@@ -12,6 +12,7 @@ import torch
 from support.federations import CLASSES, write_photos
 from torch import nn
 
+from unseen.core.client import Stored
 from unseen.core.turn import keyed
 from unseen.datasets.image_files import cache
 from unseen.errors import UnseenError
@@ -84,6 +85,19 @@ def test_features_are_what_the_frozen_part_makes(
     relative = 1e-3 if kind == "float16" else 1e-4
     torch.testing.assert_close(found.float(), expected, rtol=relative, atol=relative)
     assert len(entries(kept)) == 3
+
+
+@pytest.mark.parametrize(("freeze", "kind"), [("trunk", torch.Tensor), ("blocks[:3]", Stored)])
+def test_a_head_reads_its_features_from_memory(
+    place: Path, kept: Path, tmp_path: Path, freeze: str, kind: type
+) -> None:
+    """Features of the whole trunk are small; maps of a part stay on disk."""
+    plan = planned(place, tmp_path / "out", freeze=freeze)
+    prepared = prepare(plan.data, plan.tasks[0], study(place, freeze=freeze), 0)
+    split = prepared.sources["north"].split("train")
+    assert isinstance(split.x, kind)
+    rows = [plan.data["north"].x[i] for i in range(len(plan.data["north"].x))]
+    assert all(any(torch.equal(x, row) for row in rows) for x in split.batch(slice(0, 4))[0])
 
 
 def test_features_are_computed_once(

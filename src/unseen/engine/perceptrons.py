@@ -11,6 +11,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from unseen.models.stages import Staged
+
 Views = Mapping[str, Tensor]
 #: Columns of a result that fill a register.
 NARROW = 16
@@ -45,8 +47,12 @@ class Chain:
 
     @classmethod
     def of(cls, module: nn.Module) -> Self | None:
-        """Return the chain that a network is, or None."""
-        if isinstance(module, nn.Sequential):
+        """Return the chain that a network is, or None; a head behind a frozen trunk can be one."""
+        if isinstance(module, Staged):
+            if (sequence := module.sequence()) is None:
+                return None
+            parts = [(name, part) for name, part in sequence if type(part) is not nn.Identity]
+        elif isinstance(module, nn.Sequential):
             if type(module).forward is not nn.Sequential.forward:
                 return None
             parts = list(zip(module._modules, module, strict=True))  # a part may come twice

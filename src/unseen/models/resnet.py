@@ -142,7 +142,7 @@ class ResNet(Staged):
             Stage("stem", ("standardise", "conv1", "bn1"), self._stem),
             *(Stage("block", (name,), self.get_submodule(name)) for name in names),
             Stage("top", ("avgpool",), self._top),
-            Stage("head", ("bottleneck", "fc"), self._head),
+            Stage("head", ("bottleneck", "fc"), self._head, in_turn=True),
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -26,11 +26,13 @@ class Stage(NamedTuple):
         kind: The head, a block, or what lies between them.
         parts: Submodules that it runs, and no other stage does.
         run: Maps the outputs of the stage before it to its own.
+        in_turn: Whether `run` is the parts one after the other and nothing else.
     """
 
     kind: Literal["stem", "block", "top", "head"]
     parts: tuple[str, ...]
     run: Callable[[Tensor], Tensor]
+    in_turn: bool = False
 
 
 class Staged(nn.Module, ABC):
@@ -52,6 +54,13 @@ class Staged(nn.Module, ABC):
         for stage in self.stages()[self.first : self.last]:
             x = stage.run(x)
         return x
+
+    def sequence(self) -> list[tuple[str, nn.Module]] | None:
+        """Return the layers that run, by name, where they run one after the other; else None."""
+        running = self.stages()[self.first : self.last]
+        if not all(stage.in_turn for stage in running):
+            return None
+        return [(name, self.get_submodule(name)) for stage in running for name in stage.parts]
 
 
 def cut(network: nn.Module, freeze: str) -> tuple[Staged, Staged]:

@@ -10,6 +10,7 @@ from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
 from unseen.core.partition import partitioned
+from unseen.core.row_store import SMALL
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
@@ -213,8 +214,10 @@ def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tu
 def _client(
     domain: Domain, classes: int | None, splits: tuple[Tensor, Tensor] | None = None
 ) -> Client:
-    # An array with a digest of its own stays on disk.
-    x = domain.x if domain.digest is None else Stored.of(domain.x)
+    # An array with a digest of its own stays on disk, but for features of a frozen trunk: they are
+    # small, and a step of the head takes less than reading them.
+    small = domain.x.dim() == 2 and domain.x.nbytes <= SMALL
+    x = domain.x if domain.digest is None or small else Stored.of(domain.x)
     own = {} if domain.units is None else {UNIT: domain.units}
     everything = Split(x, domain.y, {**domain.meta, **own})
     if splits is None:
