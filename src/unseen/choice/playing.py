@@ -244,7 +244,7 @@ class Game:
             raise UnseenError(
                 f"{BASE}, which all recipes are compared with, {why}.", remedy=remedies.get(why, "")
             )
-        best = {name: trial.best for name, trial in by_recipe.items()}
+        best = {n: trial.best for n, trial in by_recipe.items() if n not in REFERENCES}
         open_ends = remarks(whole.improving, best, whole.figures, LIMIT * asked.study.rounds)
         not_tried = dict.fromkeys(asked.further, "") | dict(late)
         return Trials(

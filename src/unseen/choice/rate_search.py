@@ -113,7 +113,8 @@ class Search:
             raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
         lower = less_is_better(played.metric)
         for _ in range(WIDER if self.wider else 0):
-            by_rounds = [n for n in recipes if n in played.figures and compose(n).rounds is None]
+            able = [n for n in recipes if n in played.figures and n not in REFERENCES]
+            by_rounds = [name for name in able if compose(name).rounds is None]
             best = {name: best_rate(played.means(name), lower) for name in by_rounds}
             for factor, names in edges(best, played.figures).items():
                 further = studies(self.study, [factor], names, holdout, out, self.flat)

@@ -67,9 +67,9 @@ def choose(
     from unseen.choice import choose as answer
     from unseen.choice import play
     from unseen.choice.budget import seconds_of
-    from unseen.choice.choice_page import answer_lines, not_judged
     from unseen.choice.choice_request import Question, asked
     from unseen.choice.forecast import forecast, plans
+    from unseen.choice.terminal_answer import answer_lines
     from unseen.choice.written import write
     from unseen.spec.named import parse_override, split_list
 
@@ -105,7 +105,9 @@ def choose(
         raise typer.Exit(130) from None
     choice = answer(trials)
     files = write(choice, factors, place)
-    print("\n".join((*answer_lines(choice, files.html, files.data), *not_judged(choice))))
+    for recipe, why in choice.refused.items():
+        say(f"not judged: {recipe}, which {why}")
+    print("\n".join(answer_lines(choice, files.html, files.data)))
 
 
 def factor(text: str) -> float:
