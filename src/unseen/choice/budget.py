@@ -125,7 +125,7 @@ class Tracker:
 
     @property
     def rest(self) -> float | None:
-        """Seconds that all that is left takes; a recipe of which nothing is known as the mean."""
+        """Seconds that the rest takes in the budget; a recipe not known yet counts as the mean."""
         means = self.means
         if not means:
             return None
@@ -135,7 +135,10 @@ class Tracker:
             for name, n in self.left.items()
             if n > 0
         )
-        return sum(every) / self.processes
+        needed = sum(every) / self.processes
+        if self.deadline is None:
+            return needed
+        return min(needed, max(0.0, self.deadline - self.clock()))
 
 
 def trainings(

@@ -16,7 +16,8 @@ from unseen.choice.choice_page import (
     whole_range,
 )
 from unseen.choice.expectation import LEVEL
-from unseen.choice.terminal_answer import NAMES, to_know_more, why
+from unseen.choice.terminal_answer import NAMES, to_know_more
+from unseen.choice.terminal_answer import why as reason_for
 from unseen.choice.texts import chance_text, figure_text
 from unseen.choice.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
 from unseen.core.templates import render
@@ -74,7 +75,7 @@ def html(choice: Choice, next_command: str) -> str:
     figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
     notes = [
         *against_references(choice), *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)),
-        *choice.changes, *(f"Not judged: {n}, which {said}." for n, said in choice.refused.items()),
+        *choice.changes, *(f"Not judged: {n}, which {why}." for n, why in choice.refused.items()),
         *not_tried(choice),
     ]  # fmt: skip
     low, high = ends(choice)
@@ -89,7 +90,7 @@ def html(choice: Choice, next_command: str) -> str:
     ]
     return render(
         "unseen.choice", "choice.html.jinja", title=title_of(choice),
-        about=about(choice), facts=facts, compared=why(choice), bars=bars(choice),
+        about=about(choice), facts=facts, compared=reason_for(choice), bars=bars(choice),
         before=before(choice), primary=" ".join(against_primary(choice)),
         ends=(figure(low), figure(high)), metric=choice.metric, level=f"{LEVEL:.0%}",
         notes=notes, command=next_command, base=BASE, version=__version__, theme=theme,
@@ -100,7 +101,7 @@ def html(choice: Choice, next_command: str) -> str:
 def before(choice: Choice) -> list[str]:
     """Return what to know before the figure."""
     content = choice.to_json()
-    open_ends = [f"Not finished: {name}, {said}." for name, said in choice.unfinished.items()]
+    open_ends = [f"Not finished: {name}, {reason}." for name, reason in choice.unfinished.items()]
     return [*choice.doubts, *whole_range(content), *against_constant(content), *open_ends]
 
 

@@ -78,6 +78,6 @@ def doubts_of(data: DataSet) -> tuple[str, ...]:
     fewest = {domain.name: int(domain.y.bincount(minlength=2).min()) for domain in data.domains}
     rare = [f"{name} ({count})" for name, count in fewest.items() if count < FEWEST]
     if rare:
-        shown = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
-        notes.append(f"Fewer than {FEWEST} rows have the rarer class at {shown}.")
+        listed = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
+        notes.append(f"Fewer than {FEWEST} rows have the rarer class at {listed}.")
     return tuple(notes)

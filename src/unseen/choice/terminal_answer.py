@@ -66,19 +66,19 @@ def counts(choice: Choice, recipe: str) -> bool:
 def better_than(choice: Choice) -> str:
     """Return what the recipe is better than with which chance, and by how much than one of them."""
     one, against = choice.primary, choice.row(choice.recipe).against
-    parts = [
-        f"{NAMES.get(name, name)} ({chance_text(chance)} chance)"
-        for name, chance in against.items()
-    ]
-    if one is None:
-        return ", ".join(parts)
-    gap, low, high = (figure_text(x, choice.metric, gap=True) for x in (one.gap, one.low, one.high))
-    low = low.removesuffix(" points")
-    effect = f"{one.against} by {gap} ({low} to {high}), at {one.ahead} of {one.sites} sites"
-    if one.against in against:
-        effect += f", {chance_text(against[one.against])} chance"
-        parts = [part for part in parts if not part.startswith(f"{one.against} (")]
-    return "; ".join([effect, *parts])
+    parts = []
+    if one is not None:
+        ends = [figure_text(x, choice.metric, gap=True) for x in (one.gap, one.low, one.high)]
+        gap, low, high = ends[0], ends[1].removesuffix(" points"), ends[2].removesuffix(" points")
+        effect = f"by {gap}, {low} to {high}; ahead at {one.ahead} of {one.sites} sites"
+        surely = one.against in against
+        chance = f" with {chance_text(against[one.against])} chance" if surely else ""
+        parts = [f"{one.against}{chance} ({effect})"]
+    others = {
+        name: chance for name, chance in against.items() if one is None or name != one.against
+    }
+    parts += [f"{NAMES.get(n, n)} with {chance_text(chance)}" for n, chance in others.items()]
+    return ", ".join(parts)
 
 
 def why(choice: Choice) -> str:

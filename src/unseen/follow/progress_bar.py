@@ -5,6 +5,7 @@ Our bar there is plain text in one output of the cell, and ends as one short lin
 line every half minute.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +18,8 @@ from rich.console import Console
 
 #: Characters of a notebook's bar, and the fewest seconds between two drawings of it.
 WIDTH, PAUSE = 40, 0.2
-#: Seconds between two lines of a file.
-LINE = 30.0
+#: Seconds between two lines of a file; the variable says how many, for programs that follow them.
+LINE = float(os.environ.get("UNSEEN_PROGRESS_SECONDS", "30"))
 
 
 class Shown(Protocol):
@@ -47,7 +48,7 @@ class Reached:
         first: How many were done at the start.
         text: What ended last.
         past: Seconds since the start.
-        known: Seconds that the rest takes, where that is known; None for the mean of those done.
+        exact: Seconds that the rest takes, where that is known; None for the mean of those done.
     """
 
     total: int
@@ -56,14 +57,14 @@ class Reached:
     first: int
     text: str = ""
     past: float = 0.0
-    known: float | None = None
+    exact: float | None = None
 
     @property
     def left(self) -> float | None:
         """Seconds that the rest takes; None where nothing has ended yet."""
         gain = self.count - self.first
-        if self.known is not None or gain <= 0:
-            return self.known
+        if self.exact is not None or gain <= 0:
+            return self.exact
         return self.past / gain * (self.total - self.count)
 
     @property
@@ -105,7 +106,7 @@ class Drawing:
         past = time.monotonic() - self.start
         own = total if total is not None else self.reached.total
         self.reached = replace(
-            self.reached, count=count, text=text, total=own, past=past, known=left
+            self.reached, count=count, text=text, total=own, past=past, exact=left
         )
         self.draw(self.reached)
 
@@ -143,8 +144,7 @@ def _in_log(first: Reached) -> Iterator[Callable[[Reached], None]]:
     def write() -> None:
         while not ended.wait(LINE):
             now = replace(latest[0], past=time.monotonic() - start)
-            left = now.left if now.known is None else latest[0].known
-            print(replace(now, known=left).line, file=sys.stderr, flush=True)
+            print(now.line, file=sys.stderr, flush=True)
 
     writer = Thread(target=write, daemon=True)
     writer.start()
