@@ -74,7 +74,7 @@ def html(choice: Choice, next_command: str) -> str:
     expected = row.expected
     figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
     notes = [
-        *against_references(choice), *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)),
+        *against_references(choice), *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)[:1]),
         *choice.changes, *(f"Not judged: {n}, which {why}." for n, why in choice.refused.items()),
         *not_tried(choice),
     ]  # fmt: skip
