@@ -105,6 +105,7 @@ class Choice:
         unfinished: Recipe -> what of its training was not finished, in words.
         not_tried: Recipe for such data that was not played -> what it would take, if known.
         doubts: What the data themselves say against the figures.
+        flat: Whether networks trained until flat.
     """
 
     recipe: str
@@ -126,6 +127,7 @@ class Choice:
     unfinished: Mapping[str, str] = field(default_factory=dict)
     not_tried: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    flat: bool = False
 
     def row(self, recipe: str) -> Row:
         """Return the row of a recipe."""
@@ -176,6 +178,7 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
         unfinished=trials.unfinished,
         not_tried=trials.not_tried,
         doubts=trials.doubts,
+        flat=trials.flat,
     )
 
 
