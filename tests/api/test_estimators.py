@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -12,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from unseen import FederatedClassifier, FederatedRegressor
+from unseen import FederatedClassifier, FederatedRegressor, UnseenError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4)) * [1, 5, 0.1, 2] + [0, 3, 1, -1]
@@ -110,3 +113,36 @@ def test_a_fitted_model_is_kept_whatever_is_set_for_the_next_fit() -> None:
     expected = model.predict_proba(X)
     model.set_params(method="fedavg", rounds=3)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), expected)
+
+
+def test_an_estimator_does_not_wait_for_what_chooses_and_serves() -> None:
+    script = (
+        "import sys; from unseen import FederatedClassifier; "
+        "print([m for m in sys.modules if m in ('unseen.choice', 'unseen.serving', 'matplotlib')])"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env)
+    assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
+
+
+def test_logarithms_of_probabilities_are_those_of_probabilities() -> None:
+    model = FederatedClassifier().fit(X, Y, groups=SITES)
+    np.testing.assert_array_equal(model.predict_log_proba(X), np.log(model.predict_proba(X)))
+
+
+def test_no_seed_is_the_seed_0_and_a_pickle_is_as_large_as_the_model() -> None:
+    fitted = [
+        FederatedClassifier("fedavg", rounds=2, random_state=seed).fit(X, Y, groups=SITES)
+        for seed in (None, 0)
+    ]
+    first, second = (model.predict_proba(X) for model in fitted)
+    np.testing.assert_array_equal(first, second)
+    numbers = sum(entry.numel() for entry in fitted[0]._inbox.values())
+    assert len(pickle.dumps(fitted[0])) < 8 * numbers + 4_000
+
+
+def test_what_an_estimator_cannot_do_is_refused_by_name() -> None:
+    with pytest.raises(UnseenError, match="rounds must be a whole number; found 'until-flat'"):
+        FederatedClassifier("fedavg", rounds="until-flat").fit(X, Y, groups=SITES)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="sample_weight"):
+        FederatedClassifier().fit(X, Y, groups=SITES, sample_weight=np.ones(120))  # type: ignore[call-arg]

@@ -48,7 +48,7 @@ def test_one_recipe_that_does_not_apply_leaves_the_choice_to_the_others(
     assert f"not applicable: glm, which {GLM}" in dry.out
     ran = unseen(*command)
     assert ran.code == 0, ran.err
-    assert f"not judged: glm, which {GLM}, for 800 inputs and 10 classes" in ran.out
+    assert f"not judged: glm, which {GLM}, for 800 inputs and 10 classes" in ran.err
     page = (tmp_path / "out" / "choice.md").read_text()
     assert f"- Without figures: glm, which {GLM}" in page
     refused = json.loads((tmp_path / "out" / "choice.json").read_text())["refused"]

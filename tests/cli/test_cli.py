@@ -146,8 +146,9 @@ def test_no_word_of_the_help_is_lost(unseen: Command, path: tuple[str, ...]) -> 
 
 def test_the_help_begins_with_what_is_needed_first(unseen: Command) -> None:
     names = re.findall(r"^│ ([a-z]+) ", unseen("--help").out, re.MULTILINE)
-    assert names[:11] == [
+    assert names[:12] == [
         "choose",
+        "open",
         "tune",
         "study",
         "table",

@@ -66,7 +66,8 @@ def test_a_notebook_has_one_output_that_ends_as_one_line(handles: list[Handle]) 
 def test_the_time_left_counts_what_was_done_here(
     handles: list[Handle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([0.0, 30.0, 40.0])  # at the start, after two of ten jobs more, at the end
+    # At the start (of the output, and of the work), after two of ten jobs more, at the end.
+    clock = iter([0.0, 0.0, 30.0, 40.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     with progress_bar(10, 4, "jobs", True) as show:
         show(6, "ppdg")
@@ -82,12 +83,27 @@ def test_without_a_bar_nothing_is_shown(handles: list[Handle]) -> None:
     assert handles == []
 
 
-def test_a_file_gets_no_bar_and_no_thread(capsys: pytest.CaptureFixture[str]) -> None:
-    before = threading.active_count()
+def test_a_file_gets_a_line_now_and_then_and_no_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with progress_bar(4, 0, "jobs", True) as show:
         show(2, "fedavg")
-        assert threading.active_count() == before
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "")  # it took less than half a minute
+    monkeypatch.setattr(module, "LINE", 0.02)
+    before = threading.active_count()
+    written = ""
+    with progress_bar(4, 0, "jobs", True) as show:
+        show(2, "fedavg", left=61.0)
+        while "fedavg" not in written:
+            written += capsys.readouterr().err
+    assert "2/4 jobs · 0:00, left: 1:01 · fedavg" in written.splitlines()
+    assert threading.active_count() == before
+
+
+def test_a_total_that_changes_changes_the_time_left(handles: list[Handle]) -> None:
+    with progress_bar(10, 0, "jobs", True) as show:
+        show(2, "fedavg", total=4)
+    assert handles[0].drawn[-1] == "2 of 4 jobs in 0:00"
 
 
 def test_a_kernel_shows_one_output() -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from unseen.choice import choose as answer
 from unseen.choice import play
+from unseen.choice.budget import seconds_of
 from unseen.choice.choice_request import Question, asked
 from unseen.choice.forecast import forecast, plans
 from unseen.choice.shown_answer import Answer
@@ -28,6 +29,7 @@ class Options(TypedDict, total=False):
         recipes: Methods to choose among, a list or a text such as "fedavg,glm"; by default those
             that fit the data.
         groups: Groups of sites that are left out in turn.
+        budget: A time such as "10min", or seconds, in which recipes are begun, cheap ones first.
         rates: Factors of the study's learning rate that are tried.
         seeds: How many.
         no_pool: Do not pool rows, not even for a comparison.
@@ -44,6 +46,7 @@ class Options(TypedDict, total=False):
     settings: Mapping[str, Any]
     recipes: str | Sequence[str] | None
     groups: int
+    budget: str | float | None
     rates: Sequence[float]
     seeds: int
     no_pool: bool
@@ -83,6 +86,7 @@ def choose(
     if "seeds" in options or not isinstance(data, StudySpec):
         settings.setdefault("seeds", options.get("seeds", 1))
     recipes, folder = options.get("recipes"), options.get("data_dir")
+    budget = options.get("budget")
     named = ("site", "label", "event", "task", "groups", "rates")
     question = Question(
         data,
@@ -91,6 +95,7 @@ def choose(
         pool=not options.get("no_pool", False),
         alone=not options.get("no_alone", False),
         data_dir=Path(folder) if folder is not None else None,
+        budget=seconds_of(budget) if isinstance(budget, str) else budget,
         **{name: value for name, value in options.items() if name in named},  # type: ignore[arg-type]
     )
     candidates, place = asked(question)

@@ -75,7 +75,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         model: str = "mlp(widths=[32])",
         rounds: int = 20,
         training: dict[str, Any] | None = None,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | np.random.Generator | None = 0,
     ) -> None:
         self.method = method
         self.model = model
@@ -218,7 +218,8 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         model: The network, of which exact methods take no notice.
         rounds: How many; exact methods take their own.
         training: The `[training]` table of a study.
-        random_state: The seed of all draws.
+        random_state: The seed of all draws: a number, NumPy's generator, or None, which is 0, so
+            that two fits of the same rows are the same.
         classes_: The classes.
         sites_: The sites.
 
@@ -231,7 +232,10 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Fit by exchanges between sites; `groups` names each row's [N], None is one site."""
+        """Fit by exchanges between sites; `groups` names each row's [N], None is one site.
+
+        Rows have no weights: `sample_weight` is refused as any unknown argument.
+        """
         X, y = self._validated(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -244,6 +248,12 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         """Return probabilities [N, C] in the order of `classes_`."""
         p: np.ndarray = probabilities(self._outputs(X)).numpy()
         return p
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return logarithms of `predict_proba`, −inf of 0, [N, C]."""
+        with np.errstate(divide="ignore"):
+            logs: np.ndarray = np.log(self.predict_proba(X))
+        return logs
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the likeliest class of each row [N]."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
@@ -18,12 +18,14 @@ from unseen.choice.expectation import (
     sites_needed,
     weighted_mean,
 )
-from unseen.choice.rates import changed
+from unseen.choice.primary import Primary, primary
+from unseen.choice.rates import changed, until_flat
 from unseen.choice.texts import figure_text
 from unseen.choice.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
 from unseen.choice.within_sites import Sites, variances
 from unseen.core.rule import Sees
 from unseen.errors import UnseenError
+from unseen.methods.compose import method as compose
 from unseen.results.comparison import LEVEL as ALPHA
 from unseen.results.comparison import agree, holm, wilcoxon
 from unseen.results.metric_name import MetricName
@@ -99,6 +101,11 @@ class Choice:
         rows_at: Site -> the rows that its figures are of.
         constant: The recommended recipe against an answer that looks at no input, where there are
             figures of one.
+        primary: The recommended recipe against one other; None where there is no other.
+        unfinished: Recipe -> what of its training was not finished, in words.
+        not_tried: Recipe for such data that was not played -> what it would take, if known.
+        doubts: What the data themselves say against the figures.
+        flat: Whether networks trained until flat.
     """
 
     recipe: str
@@ -116,6 +123,11 @@ class Choice:
     figures: Mapping[str, Mapping[str, float]]
     rows_at: Mapping[str, int]
     constant: Constant | None = None
+    primary: Primary | None = None
+    unfinished: Mapping[str, str] = field(default_factory=dict)
+    not_tried: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    flat: bool = False
 
     def row(self, recipe: str) -> Row:
         """Return the row of a recipe."""
@@ -162,6 +174,11 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
         figures={name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
         rows_at={site: trials.rows[site] for site in sites},
         constant=against_constant(trials, recipe),
+        primary=primary(trials, recipe),
+        unfinished=trials.unfinished,
+        not_tried=trials.not_tried,
+        doubts=trials.doubts,
+        flat=trials.flat,
     )
 
 
@@ -206,7 +223,9 @@ def check_groups(trials: Trials) -> None:
 
 def settings(trials: Trials, recipe: str) -> dict[str, Any]:
     """Return the settings of a study that trains a recipe at all sites, at its best rate."""
-    whole = changed(trials.settings, [recipe], "none", trials.by_recipe[recipe].best)
+    by_rounds = trials.flat and compose(recipe).rounds is None
+    own = until_flat(trials.settings) if by_rounds else trials.settings
+    whole = changed(own, [recipe], "none", trials.by_recipe[recipe].best)
     return whole.model_dump(mode="json", exclude_defaults=True) | {"metric": trials.metric}
 
 

@@ -10,12 +10,14 @@ from unseen.choice.answer import Choice, Row
 from unseen.choice.choice_page import (
     SERVER,
     against_constant,
+    against_primary,
     against_references,
-    compared,
     size,
     whole_range,
 )
 from unseen.choice.expectation import LEVEL
+from unseen.choice.terminal_answer import NAMES, to_know_more
+from unseen.choice.terminal_answer import why as reason_for
 from unseen.choice.texts import chance_text, figure_text
 from unseen.choice.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
 from unseen.core.templates import render
@@ -24,8 +26,6 @@ from unseen.report import theme
 from unseen.results.metric_name import MetricName
 from unseen.version import __version__
 
-#: What a comparison is called in a sentence.
-NAMES = {CONSTANT: "a constant answer"}
 #: The page.
 HTML = "choice.html"
 #: Radii of the smallest and the largest site's dot, in pixels.
@@ -70,12 +70,13 @@ def html(choice: Choice, next_command: str) -> str:
         choice: The answer.
         next_command: What to type next.
     """
-    row, content = choice.row(choice.recipe), choice.to_json()
+    row = choice.row(choice.recipe)
     expected = row.expected
     figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
     notes = [
-        *whole_range(content), *against_constant(content), *against_references(choice),
+        *against_references(choice), *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)[:1]),
         *choice.changes, *(f"Not judged: {n}, which {why}." for n, why in choice.refused.items()),
+        *not_tried(choice),
     ]  # fmt: skip
     low, high = ends(choice)
     facts = [
@@ -89,11 +90,25 @@ def html(choice: Choice, next_command: str) -> str:
     ]
     return render(
         "unseen.choice", "choice.html.jinja", title=title_of(choice),
-        about=about(choice), facts=facts, compared=compared(choice), bars=bars(choice),
+        about=about(choice), facts=facts, compared=reason_for(choice), bars=bars(choice),
+        before=before(choice), primary=" ".join(against_primary(choice)),
         ends=(figure(low), figure(high)), metric=choice.metric, level=f"{LEVEL:.0%}",
         notes=notes, command=next_command, base=BASE, version=__version__, theme=theme,
         style=(resources.files("unseen.report") / "style.css").read_text("utf-8"),
     )  # fmt: skip
+
+
+def before(choice: Choice) -> list[str]:
+    """Return what to know before the figure."""
+    content = choice.to_json()
+    open_ends = [f"Not finished: {name}, {reason}." for name, reason in choice.unfinished.items()]
+    return [*choice.doubts, *whole_range(content), *against_constant(content), *open_ends]
+
+
+def not_tried(choice: Choice) -> list[str]:
+    """Return a sentence on the recipes that were not played."""
+    names = [name + (f" ({more})" if more else "") for name, more in choice.not_tried.items()]
+    return [f"Not tried: {', '.join(names)}. A larger --budget plays them."] if names else []
 
 
 def title_of(choice: Choice) -> str:

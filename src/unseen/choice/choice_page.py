@@ -1,4 +1,4 @@
-"""The answer as a page, a paragraph and a file."""
+"""The answer as a page and as a paragraph."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 from unseen.choice.answer import Choice, Row
 from unseen.choice.constant import Constant, constant_text
 from unseen.choice.expectation import LEVEL, unknown_spread
+from unseen.choice.primary import shows
 from unseen.choice.texts import chance_text, figure_text, range_text, scale_words
 from unseen.choice.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
 from unseen.core.templates import render
@@ -38,38 +39,19 @@ def paragraph(choice: Choice) -> str:
     better = [f"It is better there {' and '.join(filter(None, parts))} chance."] if chances else []
     content = choice.to_json()
     sentences += [*whole_range(content), *check(content), *better, *against_constant(content)]
-    return " ".join([*sentences, *against_others(choice), *against_references(choice)])
+    compared = [*against_others(choice), *against_primary(choice), *against_references(choice)]
+    return " ".join([*choice.doubts, *sentences, *compared])
 
 
-def answer_lines(choice: Choice, page: Path, data: Path) -> list[str]:
-    """Return the answer as a terminal shows it, one thing a line; details stand on the page.
-
-    Args:
-        choice: The answer.
-        page: Where its page is.
-        data: Where `choice.json` is.
-    """
-    row, content = choice.row(choice.recipe), choice.to_json()
-    expected = row.expected
-    figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
-    names = {CONSTANT: "a constant answer"}
-    chances = [
-        f"{names.get(n, n)} ({chance_text(chance)} chance)" for n, chance in row.against.items()
+def against_primary(choice: Choice) -> list[str]:
+    """Return the comparison with one other recipe: its effect, interval and sites ahead."""
+    if (one := choice.primary) is None:
+        return []
+    gap, low, high = (figure_text(x, choice.metric, gap=True) for x in (one.gap, one.low, one.high))
+    return [
+        f"Against {one.against} it is better by {gap} on average ({LEVEL:.0%} interval {low} to "
+        f"{high}), ahead at {one.ahead} of {one.sites} sites."
     ]
-    lines = [
-        ("Recommended:", choice.recipe),
-        (
-            "At a new site:",
-            f"{choice.metric} {figure(expected.mean)}; {LEVEL:.0%} of new sites between "
-            f"{figure(expected.low)} and {figure(expected.high)} (from {expected.sites} sites)",
-        ),
-        ("Better than:", ", ".join(chances)),
-        ("Compared:", compared(choice)),
-        ("Note:", " ".join([*whole_range(content), *against_constant(content)])),
-        ("Details:", str(page)),
-        ("Next:", next_command(data)),
-    ]
-    return [f"{label:<15}{text}" for label, text in lines if text]
 
 
 def next_command(data: Path) -> str:
@@ -79,20 +61,6 @@ def next_command(data: Path) -> str:
         data: Where `choice.json` is.
     """
     return f"unseen train --recipe {data} --out model"
-
-
-def compared(choice: Choice) -> str:
-    """Return how the recommended recipe compares with the others, without the tied ones' names."""
-    tied = len(choice.tied) - 1
-    if choice.recipe != choice.best or not tied:
-        return " ".join(against_others(choice))
-    others = "one other recipe" if tied == 1 else f"{tied} other recipes"
-    return f"best mean, but these sites do not rule out {others}"
-
-
-def not_judged(choice: Choice) -> list[str]:
-    """Return a line for each recipe without figures: its name, and why."""
-    return [f"not judged: {recipe}, which {why}" for recipe, why in choice.refused.items()]
 
 
 def whole_range(choice: Mapping[str, Any]) -> list[str]:
@@ -149,15 +117,25 @@ def against_others(choice: Choice) -> list[str]:
     if choice.recipe == choice.best:
         names = ", ".join(name for name in choice.tied if name != choice.recipe)
         return [f"It has the best mean, but these sites do not rule out: {names}."]
-    less = (
-        f"needs {SERVER[row.sees]} at the server, and not {SERVER[best.sees]}"
-        if row.sees != best.sees
-        else f"sends {size(row.sent)} for {size(best.sent)}"
-    )
+    p = f" (p = {row.p:.2g})" if tells(choice) else ""
     return [
         f"{choice.best} has the best mean, {figure_text(best.expected.mean, choice.metric)}, but "
-        f"these sites cannot tell the two apart (p = {row.p:.2g}), and {choice.recipe} {less}."
+        f"these sites cannot tell the two apart{p}, and {choice.recipe} {costs_less(choice)}."
     ]
+
+
+def costs_less(choice: Choice) -> str:
+    """Return what the recommended recipe needs less of than the one with the best mean."""
+    row, best = choice.row(choice.recipe), choice.row(choice.best)
+    if row.sees != best.sees:
+        return f"needs {SERVER[row.sees]} at the server, and not {SERVER[best.sees]}"
+    return f"sends {size(row.sent)} for {size(best.sent)}"
+
+
+def tells(choice: Choice) -> bool:
+    """Return whether these sites are enough for a p below 0.05 of any recipe."""
+    compared = sum(row.p is not None for row in choice.rows)
+    return shows(len(choice.rows_at), compared)
 
 
 def against_references(choice: Choice) -> list[str]:
@@ -188,7 +166,9 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
         return f"**{name}**" if row.recipe == bold else name
 
     def p(row: Row) -> str:
-        return "best" if row.recipe == choice.best else "" if row.p is None else f"{row.p:.2g}"
+        if row.recipe == choice.best:
+            return "best"
+        return f"{row.p:.2g}" if row.p is not None and tells(choice) else ""
 
     def server(row: Row) -> str:
         return {ALONE: "", CONSTANT: "", POOLED: "all rows"}.get(row.recipe, SERVER[row.sees])

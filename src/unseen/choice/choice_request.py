@@ -32,6 +32,7 @@ class Question:
         rates: Factors of the study's learning rate.
         pool, alone: As `Candidates` has them.
         data_dir: Where data files are.
+        budget: Seconds in which recipes are begun; None for a few recipes, all of them.
     """
 
     data: Any
@@ -46,6 +47,13 @@ class Question:
     pool: bool = True
     alone: bool = True
     data_dir: Path | None = None
+    budget: float | None = None
+
+    @property
+    def own_rounds(self) -> bool:
+        """Whether the question says itself how long networks train."""
+        own = isinstance(self.data, StudySpec) or str(self.data).endswith(".toml")
+        return own or not {"rounds", "patience"}.isdisjoint(self.settings)
 
     def study(self) -> StudySpec:
         """Return the study that the data are tried with."""
@@ -90,9 +98,13 @@ def asked(question: Question) -> Asked:
     """Return what a question comes to, without recipes that its settings rule out."""
     place, study = question.place(), question.study()
     named = question.recipes
-    recipes = named if named is not None else portfolio_for(study, place)
+    every = question.budget is not None
+    recipes, further = (named, ()) if named is not None else portfolio_for(study, place, every)
+    noisy = study.privacy.noised or study.privacy.metrics == "none"
     candidates = Candidates(
         study, recipes, question.groups, question.rates, question.pool, question.alone,
+        flat=not question.own_rounds and not noisy and study.patience is None,
+        wider=tuple(question.rates) == RATES, budget=question.budget, further=further,
     )  # fmt: skip
     return Asked(served(candidates, place), place)
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.choice.playing import Candidates, studies
-from unseen.choice.rates import changed, learning_rate
+from unseen.choice.playing import Candidates
+from unseen.choice.rate_search import studies
+from unseen.choice.rates import changed, learning_rate, until_flat
 from unseen.choice.trials import BASE
 from unseen.results.study_folder import StudyFolder
 from unseen.spec.study import StudySpec
@@ -27,12 +28,13 @@ def plans(candidates: Candidates, out: Path, data_dir: Path | None = None) -> li
     study, rates, holdout = candidates.study, candidates.rates, {"groups": candidates.groups}
     whole = [
         prepare_study(one, folder, data_dir)
-        for _, one, folder in studies(study, rates, candidates.rows, holdout, out)
+        for _, one, folder in studies(study, rates, candidates.rows, holdout, out, candidates.flat)
     ]
     if not candidates.alone:
         return whole
     factor = recorded_factor(study, out / "alone")
-    alone = changed(study, [BASE], {"alone": True}, factor)
+    own = until_flat(study) if candidates.flat else study
+    alone = changed(own, [BASE], {"alone": True}, factor)
     # One site's troubles are not those of the study.
     return [*whole, replace(prepare_study(alone, out / "alone", data_dir), warnings=())]
 

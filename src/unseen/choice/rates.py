@@ -9,6 +9,9 @@ from unseen.ranges import log
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 
+#: Rounds until a network has to be flat, as a multiple of the study's.
+LIMIT = 5
+
 
 def changed(study: StudySpec, methods: Sequence[str], holdout: Any, factor: float) -> Study:
     """Return the study with these methods and plan, at a multiple of its learning rate."""
@@ -18,10 +21,23 @@ def changed(study: StudySpec, methods: Sequence[str], holdout: Any, factor: floa
     )
     settings = study.model_dump(exclude_defaults=True) | {
         "methods": tuple(methods), "holdout": holdout, "training": training.model_dump(),
-        "selection": "last", "evaluate_every": study.rounds, "reference": None, "published": {},
+        "selection": "last", "reference": None, "published": {},
+        "evaluate_every": study.rounds if study.patience is None else study.evaluate_every,
         "targets": None,
     }  # fmt: skip
     return Study(**settings)
+
+
+def until_flat(study: StudySpec) -> StudySpec:
+    """Return the study with networks that train until flat, for at most `LIMIT` times its rounds.
+
+    A network is flat when the sources' validation loss has not fallen for a third of those rounds.
+    """
+    rounds, patience = LIMIT * study.rounds, max(1, round(study.rounds / 3))
+    every = max(1, patience // 5)
+    return study.model_copy(
+        update={"rounds": rounds, "patience": patience, "evaluate_every": every}
+    )
 
 
 def learning_rate(optimiser: str) -> float:

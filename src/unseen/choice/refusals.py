@@ -13,6 +13,11 @@ from unseen.methods.compose import method as compose
 from unseen.spec.study import StudySpec
 from unseen.study.runtime import composed
 
+#: Remarks on data without which a figure cannot be read.
+DECISIVE = ("gives the label away", "identifier or name")
+#: A site with fewer rows of a class says little of it.
+FEWEST = 10
+
 
 def refused_by_settings(study: StudySpec, recipes: Sequence[str], data: DataSet) -> dict[str, str]:
     """Return recipe -> why a study's privacy or kind of labels rules it out.
@@ -57,4 +62,22 @@ def served(candidates: Candidates, data_dir: Path | None) -> Candidates:
         recipes=tuple(name for name in candidates.recipes if name not in refused),
         pool=candidates.pool and POOLED not in refused,
         refused=refused,
+        doubts=doubts_of(data),
     )
+
+
+def doubts_of(data: DataSet) -> tuple[str, ...]:
+    """Return what data say against any figure: what gives the label away, an outcome of few rows.
+
+    Args:
+        data: The study's data set.
+    """
+    notes = [str(note) for note in data.notes if getattr(note, "check", "") in DECISIVE]
+    if data.kind != "classes" or data.classes is None or len(data.classes) != 2:
+        return tuple(notes)
+    fewest = {domain.name: int(domain.y.bincount(minlength=2).min()) for domain in data.domains}
+    rare = [f"{name} ({count})" for name, count in fewest.items() if count < FEWEST]
+    if rare:
+        listed = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
+        notes.append(f"Fewer than {FEWEST} rows have the rarer class at {listed}.")
+    return tuple(notes)

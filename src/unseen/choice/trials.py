@@ -74,6 +74,10 @@ class Trials:
         settings: The study's settings.
         constant: What `CONSTANT` answers, in words; "" where there is no such row.
         positives: Site -> the share of the positive class, where that is known.
+        unfinished: Recipe -> what of its training was not finished, in words.
+        not_tried: Recipe for such data that was not played -> what it would take, if that is known.
+        flat: Whether networks trained until flat.
+        doubts: What the data themselves say against the figures.
     """
 
     by_recipe: Mapping[str, Trial]
@@ -86,6 +90,10 @@ class Trials:
     settings: StudySpec
     constant: str = ""
     positives: Mapping[str, float] = field(default_factory=dict)
+    unfinished: Mapping[str, str] = field(default_factory=dict)
+    not_tried: Mapping[str, str] = field(default_factory=dict)
+    flat: bool = False
+    doubts: tuple[str, ...] = ()
 
     @property
     def sign(self) -> float:

@@ -18,6 +18,7 @@ def choose(
     task: str | None = None,
     recipes: str | None = None,
     groups: Annotated[int, typer.Option(min=2)] = 5,
+    budget: str | None = None,
     rates: str = "0.2,1,5",
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     no_pool: bool = False,
@@ -47,7 +48,10 @@ def choose(
             censored (0), where the label is the time until it.
         task: classification or regression, of a csv file (default: regression where the label is a
             number with many values, which is said).
-        recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: for the data).
+        recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: a few that fit
+            the data and train fast).
+        budget: A time such as 10min in which recipes are begun, cheap ones first, and costlier ones
+            than by default as long as it lasts.
         groups: Groups of sites that are left out in turn; each site by itself, if there are fewer.
         rates: Factors of the study's learning rate that are tried.
         seeds: How many.
@@ -62,9 +66,10 @@ def choose(
     """
     from unseen.choice import choose as answer
     from unseen.choice import play
-    from unseen.choice.choice_page import answer_lines, not_judged
+    from unseen.choice.budget import seconds_of
     from unseen.choice.choice_request import Question, asked
     from unseen.choice.forecast import forecast, plans
+    from unseen.choice.terminal_answer import answer_lines
     from unseen.choice.written import write
     from unseen.spec.named import parse_override, split_list
 
@@ -74,6 +79,7 @@ def choose(
         name, overrides, site, label, event, task,
         split_list(recipes) if recipes is not None else None,
         groups, factors, not no_pool, not no_alone, data_dir,
+        None if budget is None else seconds_of(budget),
     )  # fmt: skip
     candidates, data_dir = asked(question)
     for line in filter(None, (candidates.study.first_line, candidates.why_metric)):
@@ -99,7 +105,9 @@ def choose(
         raise typer.Exit(130) from None
     choice = answer(trials)
     files = write(choice, factors, place)
-    print("\n".join((*answer_lines(choice, files.html, files.data), *not_judged(choice))))
+    for recipe, why in choice.refused.items():
+        say(f"not judged: {recipe}, which {why}")
+    print("\n".join(answer_lines(choice, files.html, files.data)))
 
 
 def factor(text: str) -> float:

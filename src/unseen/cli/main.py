@@ -18,6 +18,7 @@ from unseen.cli.comparing import compare
 from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation_site import federation
+from unseen.cli.open_page import open_
 from unseen.cli.skeletons import new
 from unseen.cli.study_tables import read_studies, table
 from unseen.cli.tuning import tune
@@ -25,7 +26,7 @@ from unseen.spec.named import parse_override
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
-    "choose", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
+    "choose", "open", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
     "evaluate", "export", "serve", "list", "show", "new", "data", "federation",
     "audit", "track", "cite",
 )  # fmt: skip
@@ -188,6 +189,9 @@ def describe(study: Any, folder: Path, data_dir: Path | None, processes: int) ->
     values = {"name": study.name, "planned": planned, "costs": costs, "no_result": NO_RESULT}
     values["trials"] = jobs_of(study, planned.methods, planned.tasks)
     print(render("unseen.cli", "templates/study.txt.jinja", **values), end="")
+
+
+app.command(name="open")(open_)
 
 
 @app.command(name="list")
