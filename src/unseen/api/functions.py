@@ -9,7 +9,7 @@ from typing import Any
 from unseen.choice.answer import Choice
 from unseen.choice.choice_page import expectation_of
 from unseen.choice.rates import around
-from unseen.datasets.tables.frames import NAME, arrow_of, is_frame, written
+from unseen.datasets.tables.frames import NAME, arrow_of, is_frame, parquet_of
 from unseen.datasets.tables.sheet import names_of
 from unseen.errors import UnseenError, optional
 from unseen.results.search_records import SearchRecord
@@ -265,7 +265,7 @@ def files_of(data: Any, place: Path) -> list[Path]:
         return [Path(data)]
     if is_frame(data):
         path = place / "rows.parquet"
-        path.write_bytes(written(data))
+        path.write_bytes(parquet_of(data))
         return [path]
     if isinstance(data, Sequence) and all(isinstance(item, str | Path) for item in data):
         return [Path(item) for item in data]

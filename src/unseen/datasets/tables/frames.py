@@ -78,7 +78,7 @@ def _column(column: Any) -> Any:
         return pyarrow.array([cell or None for cell in texts], pyarrow.string())
 
 
-def written(table: Any) -> bytes:
+def parquet_of(table: Any) -> bytes:
     """Return a table of Arrow as a Parquet file."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(table.replace_schema_metadata(None), file)
@@ -136,11 +136,13 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
     if not {"task", "event"} & options.keys() and _is_float(table.column(str(label)).type):
         whole = np.mod(table.column(str(label)).drop_null().to_numpy(), 1) == 0
         options["task"] = "classification" if whole.all() else "regression"
-    call = Call("table", {"path": str(_kept(table)), "domain": domain, "label": label, **options})
+    call = Call(
+        "table", {"path": str(_file_of(table)), "domain": domain, "label": label, **options}
+    )
     return text((call,))
 
 
-def _kept(table: Any) -> Path:
+def _file_of(table: Any) -> Path:
     """Write a table to the user's cache, unless it is there, and return its file."""
     digest = hashlib.sha256(repr(table.schema.remove_metadata()).encode())
     for batch in table.replace_schema_metadata(None).combine_chunks().to_batches():
@@ -149,7 +151,7 @@ def _kept(table: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{digest.hexdigest()[:16]}.parquet"
     if not path.exists():
-        write_atomically(path, written(table))
+        write_atomically(path, parquet_of(table))
         path.chmod(0o600)
     return path
 

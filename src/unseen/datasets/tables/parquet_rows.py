@@ -1,6 +1,5 @@
-"""Parquet files: rows, column -> value; and whole columns as texts."""
+"""Columns of Arrow and Parquet files, as texts."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ _BINARY = (
     pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_binary_view,
     pyarrow.types.is_fixed_size_binary,
 )  # fmt: skip
-#: How many rows are in memory at once.
-GROUP = 1000
 
 
 def is_parquet(path: Path) -> bool:
@@ -31,17 +28,12 @@ def is_parquet(path: Path) -> bool:
         return False
 
 
-def columns_and_rows(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """Return the columns of a Parquet file, and its rows, of which few are in memory at once.
-
-    Raises:
-        UnseenError: The file cannot be read.
-    """
+def opened(path: Path) -> Any:
+    """Return a Parquet file; an error says why it cannot be read."""
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        return pyarrow.parquet.ParquetFile(path)
     except (OSError, ValueError) as error:
-        raise _unreadable(error) from None
-    return list(file.schema_arrow.names), _rows(file)
+        raise UnseenError(f"the Parquet file cannot be read: {error}") from None
 
 
 def cells_of(path: Path) -> dict[str, Cells]:
@@ -93,6 +85,14 @@ def cells_of_column(where: Path | str, name: str, column: Any) -> Cells:
     return Cells.encoded(pyarrow.DictionaryArray.from_arrays(places, values.dictionary))
 
 
+def cells_of_any(column: Any) -> Cells:
+    """Return a column of Arrow likewise; lists, records and bytes as Python writes them."""
+    try:
+        return cells_of_column("", "", column)
+    except UnseenError:
+        return Cells.of([plain_cell(value).strip() for value in column.to_pylist()])
+
+
 def _plain(values: Any) -> Any:
     """Return texts of every kind as those of one kind, and all else as it is."""
     kinds = pyarrow.types
@@ -127,16 +127,3 @@ def plain_cell(value: object, missing: str = "") -> str:
     if value is None or value != value:
         return missing
     return str(int(value) if isinstance(value, bool) else value)
-
-
-def _rows(file: Any) -> Iterator[dict[str, Any]]:
-    with file:
-        try:
-            for batch in file.iter_batches(GROUP):
-                yield from batch.to_pylist()
-        except (OSError, ValueError) as error:
-            raise _unreadable(error) from None
-
-
-def _unreadable(error: Exception) -> UnseenError:
-    return UnseenError(f"the Parquet file cannot be read: {error}")
