@@ -12,11 +12,11 @@ from typing import NamedTuple, cast
 import pytest
 import torch
 
+from unseen.api.functions import predict
 from unseen.cli.model_server import serve
 from unseen.combine import JacobianDescent
 from unseen.datasets import load
 from unseen.datasets.image_files.dicom import image_of
-from unseen.datasets.tables.frames import expression_of
 from unseen.engine.processes import in_ray
 from unseen.errors import UnseenError, optional
 from unseen.federation.control import needs_flower
@@ -53,7 +53,7 @@ CASES = (
     Case("flwr", "flower", lambda _: strategy(JacobianDescent("nash-mtl"))),
     Case("flwr", "flower", lambda _: way(StudySpec(), "flower-simulation"), "--backend in-process"),
     Case("ray", "flower", lambda _: [*in_ray([], 1)], "--executor processes"),
-    Case("pandas", "pandas", lambda _: expression_of([], None, None), "csv file"),
+    Case("pandas", "pandas", lambda _: predict("model", []), "the command"),
     Case("cryptography", "flower", lambda _: importlib.import_module(CERTIFICATES)),
     Case("cryptography", "he", lambda _: primitives("hashes")),
     Case("tenseal", "he", lambda _: Scheme(1), "masks()"),

@@ -199,3 +199,28 @@ def test_rows_of_sites_that_are_not_asked_for_are_no_faults(tmp_path: Path) -> N
     frame.loc[frame.index[frame.site == "north"][0], "died"] = "perhaps"
     assert len(unseen.evaluate(model, frame).faults) == 1
     assert not unseen.evaluate(model, frame, domains=["east"]).faults
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_frames_of_other_libraries_are_those_of_pandas(library: str, tmp_path: Path) -> None:
+    module = pytest.importorskip(library)
+    plain = rows()
+    make = module.DataFrame if library == "polars" else module.table
+    frame = make(plain.to_dict("list"))
+    model = trained(frame, tmp_path / "a")
+    usual = trained(plain, tmp_path / "b")
+    assert model.inputs.features == usual.inputs.features
+    theirs = unseen.predict(usual, plain)
+    pandas.testing.assert_frame_equal(unseen.predict(model, frame), theirs)
+    assert unseen.evaluate(model, frame).sites == unseen.evaluate(usual, plain).sites
+    arrays = (make({"age": plain.age, "drug": plain.drug}), plain.died, plain.site)
+    of_arrays = unseen.train(unseen.Study(dataset=arrays, methods=["glm"]), tmp_path / "c")
+    assert of_arrays.inputs.features == ("age", "drug=a", "drug=b")
+
+
+def test_faults_name_the_row_of_the_frame(tmp_path: Path) -> None:
+    frame = rows().assign(note="two\nlines")
+    model = trained(frame.drop(columns="note"), tmp_path)
+    frame.loc[frame.index[7], "died"] = "perhaps"
+    (fault,) = unseen.evaluate(model, frame).faults
+    assert str(fault).startswith("row 7: its label died = 'perhaps'")

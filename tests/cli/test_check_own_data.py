@@ -51,6 +51,37 @@ def test_the_command_settles_leaks_names_codes_and_stray_words(
     assert [line[:9] for line in again.out.splitlines() if line[:5] == "note:"] == ["note: 1 o"]
 
 
+@pytest.mark.parametrize("label", ["died", "stay"])
+def test_decimal_commas_in_quotes_are_read_as_such_instead_of_dropped(
+    label: str, unseen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ["site,dose,stay,beds,died"]
+    for i in range(120):
+        dose, stay = (f'"{i * k % 101},{i * k % 7}"' for k in (37, 29))
+        lines.append(f"{'abc'[i % 3]},{dose},{stay},{i * 13 % 50},{i * 7 % 5 // 3}")
+    Path("v.csv").write_text("\n".join(lines) + "\n")
+    more = ["--task=regression"] if label == "stay" else []
+    first = unseen("data", "check", "v.csv", "--site=site", f"--label={label}", *more)
+    assert first.code == 1 and "a study stops here" in first.out
+    words = shlex.split(first.out.splitlines()[-1])
+    assert "decimal=," in words and not [word for word in words if word.startswith("drop")]
+    assert unseen("data", "check", *words[3:]).code == 0
+
+
+def test_a_comma_beside_columns_with_points_costs_its_own_column_alone(
+    unseen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ["site,age,dose,died"]
+    for i in range(120):
+        lines.append(f'{"abc"[i % 3]},{i * 37 % 101}.5,"{i * 29 % 101},5",{i * 7 % 5 // 3}')
+    Path("v.csv").write_text("\n".join(lines) + "\n")
+    first = unseen("data", "check", "v.csv", "--site=site", "--label=died")
+    assert "as in the column 'age'" in first.out
+    assert "drop=['dose']" in shlex.split(first.out.splitlines()[-1])
+
+
 def test_at_most_ten_remarks_are_printed_unless_all_are_asked_for(
     unseen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from unseen import datasets
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.summary import Report, inspect
 from unseen.datasets.tables.check_matrix import (
     COLUMN,
@@ -205,6 +208,7 @@ def test_every_cell_has_an_example_or_a_reason() -> None:
     claimed = {(c, r) for c in MATRIX for r in ROLES if way_of(c, r) in (REFUSED, NOTE, COLUMN)}
     of_files = {(c, r) for c, r in claimed if r in ("image", "mask")}
     assert claimed - of_files == {*CELLS}
+    assert of_files == {(check, role) for role, own in OF_FILES.items() for check in own}
     assert all(way_of(check, role) for check in MATRIX for role in ROLES)
 
 
@@ -236,34 +240,72 @@ def test_spellings_of_one_number_are_read_as_one(role: str, tmp_path: Path) -> N
     assert different[role] == 5
 
 
-def picture(path: Path) -> None:
+def picture(path: Path, shade: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (8, 8), (len(path.parts), 0, 0)).save(path)
+    Image.new("RGB", (8, 8), (shade or len(str(path.relative_to(path.parents[2]))), 0, 0)).save(
+        path
+    )
 
 
-@pytest.mark.parametrize(
-    ("check", "words"),
-    [
-        ("spelling of names", "differ in capitals"),
-        ("level of one site alone", "at one site alone"),
-        ("empty", "empty folders: C/x"),
-        ("passed over", "notes.txt"),
-    ],
-)
-def test_checks_of_images_show(check: str, words: str, tmp_path: Path) -> None:
-    for place in ("A/x", "A/y", "B/x", "B/y"):
-        picture(tmp_path / place / "1.png")
-    assert not inspect(Call("folder", {"path": str(tmp_path)}), None).notes
+OF_FILES = {
+    "image": {
+        "spelling of names": "differ in capitals",
+        "level of one site alone": "at one site alone",
+        "empty": "empty folders: C/x",
+        "passed over": "notes.txt",
+        "copies": "2 different images occur at more than one site, exactly alike, such as A/",
+    },
+    "mask": {
+        "spelling of names": "differ in capitals",
+        "empty": "empty folders: C/x",
+        "passed over": "notes.txt",
+        "copies": "1 of 6 images are exact copies of an earlier image of their site",
+    },
+}
+
+
+@pytest.mark.parametrize(("role", "check"), [(r, c) for r, own in OF_FILES.items() for c in own])
+def test_checks_of_files_show(role: str, check: str, tmp_path: Path) -> None:
+    kinds = ("x", "y") if role == "image" else ("images", "masks")
+    shades = iter(range(1, 99))
+    places = [f"{site}/{kind}/{i}.png" for site in "AB" for kind in kinds for i in (1, 2)]
+    for place in places:
+        picture(tmp_path / place, 0 if "masks" in place else next(shades))
+    if role == "mask":
+        for place in places[2:4] + places[6:]:
+            Image.new("L", (8, 8), 1).save(tmp_path / place)
+    call = Call("folder" if role == "image" else "masks", {"path": str(tmp_path)})
+    assert not load_any(call).notes
     if check == "spelling of names":
-        for place in ("a/x", "a/y"):
-            picture(tmp_path / place / "1.png")
-    picture(tmp_path / ("B/z" if check.startswith("level") else "B/x") / "2.png")
+        for kind in kinds:
+            (tmp_path / "a" / kind).mkdir(parents=True)
+            mode = "L" if kind == "masks" else "RGB"
+            Image.new(mode, (8, 8), 1 if mode == "L" else (0, 9, 0)).save(
+                tmp_path / "a" / kind / "1.png"
+            )
+    if check.startswith("level"):
+        picture(tmp_path / "B/z/2.png", 200)
     if check == "empty":
         (tmp_path / "C" / "x").mkdir(parents=True)
     if check == "passed over":
-        (tmp_path / "A" / "x" / "notes.txt").write_text("no image")
-    report = inspect(Call("folder", {"path": str(tmp_path)}), None)
-    assert way_of(check, "image") == NOTE and any(words in note for note in report.notes)
+        (tmp_path / "A" / kinds[0] / "notes.txt").write_text("no image")
+    if check == "copies" and role == "image":
+        for kind in kinds:
+            shutil.copy(tmp_path / "A" / kind / "1.png", tmp_path / "B" / kind / "1.png")
+    if check == "copies" and role == "mask":
+        for kind in kinds:
+            shutil.copy(tmp_path / "A" / kind / "1.png", tmp_path / "A" / kind / "3.png")
+            shutil.copy(tmp_path / "B" / kind / "1.png", tmp_path / "B" / kind / "3.png")
+            Image.new("RGB" if kind == "images" else "L", (8, 8)).save(
+                tmp_path / "B" / kind / "3.png"
+            )
+    words = OF_FILES[role][check]
+    (note, *_) = [note for note in load_any(call).notes if words in note]
+    assert isinstance(note, Remark) and (note.check, note.role) == (check, role)
+
+
+def load_any(call: Call) -> DataSet:
+    return datasets.load(call.name, None, **call.arguments)
 
 
 def test_the_most_important_remark_comes_first() -> None:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from unseen.datasets.tables.cells import Cells, spelt_numbers
 from unseen.datasets.tables.delimited import load
 from unseen.datasets.tables.dialect import number
-from unseen.datasets.tables.frames import expression_of
+from unseen.datasets.tables.frames import arrow_of, expression_of
+from unseen.datasets.tables.parquet_rows import cells_of_column
 from unseen.datasets.tables.sheet import MISSING
 from unseen.datasets.tables.table_files import read
 from unseen.errors import UnseenError
@@ -122,31 +123,96 @@ def test_rows_that_are_taken_keep_the_order_of_their_first_texts() -> None:
     assert [*cells.take([])] == [] and cells[1:4] == ["b", "a", None]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(tables(), st.booleans())
-def test_parquet_reads_as_csv_does(
-    tmp_path_factory: pytest.TempPathFactory,
-    table: tuple[list[str], list[list[str]]],
-    as_dictionary: bool,
-) -> None:
-    names, rows = table
-    folder = tmp_path_factory.mktemp("parquet")
-    columns = {}
-    for j, name in enumerate(names):
-        cells = [row[j] if row[j] not in MISSING else None for row in rows]
-        floats = all(cell is None or number(cell) is not None for cell in cells)
-        values = [float(cell) if floats and cell is not None else cell for cell in cells]
-        array = pyarrow.array(values, pyarrow.float64() if floats else pyarrow.string())
-        columns[name] = array.dictionary_encode() if as_dictionary and not floats else array
+def values_of(rows: list[list[str]], j: int) -> list[float | str | None]:
+    """Return a column as a program holds it: numbers if all cells are, else words."""
+    cells = [row[j] if row[j] not in MISSING else None for row in rows]
+    if all(cell is None or number(cell) is not None for cell in cells):
+        return [None if cell is None else float(cell) for cell in cells]
+    return list(cells)
+
+
+def through_parquet(columns: dict[str, list[Any]], folder: Path) -> dict[str, Cells]:
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "t.parquet")
-    (folder / "t.csv").write_text(written(names, rows), encoding="utf-8", newline="")
-    ours, theirs = read(folder / "t.parquet"), read(folder / "t.csv")
-    for name in names:
-        own, other = ours.columns[name], theirs.columns[name]
-        np.testing.assert_array_equal(own.numbers, other.numbers)
-        if not own.all_numbers:
-            assert [*own] == [*other]
-    assert ours.at_row(0) == "row 1"
+    sheet = read(folder / "t.parquet")
+    assert sheet.at_row(0) == "row 1"
+    return {**sheet.columns}
+
+
+def through_categories(columns: dict[str, list[Any]], folder: Path) -> dict[str, Cells]:
+    table = pyarrow.table(columns)
+    for j, name in enumerate(table.column_names):
+        if pyarrow.types.is_string(table.column(j).type):
+            table = table.set_column(j, name, table.column(j).dictionary_encode())
+    pyarrow.parquet.write_table(table, folder / "t.parquet")
+    return {**read(folder / "t.parquet").columns}
+
+
+def of_frame(frame: Any) -> dict[str, Cells]:
+    table = arrow_of(frame)
+    pairs = zip(table.column_names, table.columns, strict=True)
+    return {name: cells_of_column("frame", name, column) for name, column in pairs}
+
+
+def through_pandas(columns: dict[str, list[Any]], folder: Path) -> dict[str, Cells]:
+    return of_frame(pytest.importorskip("pandas").DataFrame(columns))
+
+
+def through_objects(columns: dict[str, list[Any]], folder: Path) -> dict[str, Cells]:
+    return of_frame(pytest.importorskip("pandas").DataFrame(columns, dtype=object))
+
+
+def through_polars(columns: dict[str, list[Any]], folder: Path) -> dict[str, Cells]:
+    return of_frame(pytest.importorskip("polars").DataFrame(columns))
+
+
+def through_polars_categories(columns: dict[str, list[Any]], folder: Path) -> dict[str, Cells]:
+    polars = pytest.importorskip("polars")
+    return of_frame(polars.DataFrame(columns).with_columns(polars.col(polars.String).cast(
+        polars.Categorical
+    )))  # fmt: skip
+
+
+WAYS = [
+    through_parquet, through_categories, through_pandas, through_objects, through_polars,
+    through_polars_categories,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_gives_the_typed_columns_of_the_csv_file(
+    way: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @settings(max_examples=40, deadline=None)
+    @given(tables(), st.sampled_from([",", ";", "\t"]))
+    def same(table: tuple[list[str], list[list[str]]], separator: str) -> None:
+        names, rows = table
+        folder = tmp_path_factory.mktemp("way")
+        ours = way({name: values_of(rows, j) for j, name in enumerate(names)}, folder)
+        text = written(names, rows, delimiter=separator)
+        (folder / "t.csv").write_text(text, encoding="utf-8", newline="")
+        theirs = read(folder / "t.csv", separator=separator, decimal=".")
+        for name in names:
+            own, other = ours[name], theirs.columns[name]
+            np.testing.assert_array_equal(own.numbers, other.numbers)
+            if not other.all_numbers:
+                assert [*own] == [*other]
+
+    same()
+
+
+def test_what_single_types_of_columns_become() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({
+        "short": np.array([0.1, 2.5], np.float32), "flag": [True, None], "mixed": [1, "a"],
+        "whole": pandas.array([3, None], "Int64"), "half": np.array([0.5, np.nan], np.float16),
+        "sparse": pandas.arrays.SparseArray([0, 2]),
+        "odd": pandas.Series(["\ud800", " b "], dtype=object),
+    })  # fmt: skip
+    cells = {name: [*own] for name, own in of_frame(frame).items()}
+    assert cells == {
+        "short": ["0.1", "2.5"], "flag": ["1", None], "mixed": ["1", "a"], "whole": ["3", None],
+        "half": ["0.5", None], "sparse": ["0", "2"], "odd": ["?", "b"],
+    }  # fmt: skip
 
 
 def test_parquet_columns_that_no_table_has_are_named(tmp_path: Path) -> None:

@@ -174,7 +174,8 @@ def test_a_pattern_names_the_unit_of_an_image(tmp_path: Path) -> None:
     data = load(r"folder(size=4, unit=r'(P\d+)_')", root)
     for own in data.domains:
         assert own.units is not None and own.units.tolist() == [0, 1, 2, 3] * 2
-    assert "4 of 4 values of the unit '(P\\\\d+)_' occur at more than one site" in data.notes[0]
+    assert "4 of 4 values of the unit '(P\\\\d+)_' occur at more than one site" in data.notes[1]
+    assert "4 different images occur at more than one site" in data.notes[0]
     held = rows_of(data["x"], 0.25, 0)[1]
     assert len(held) == 2 and held[1] == held[0] + 4
     for pattern, fault in (

@@ -9,7 +9,7 @@ from typing import Any
 from unseen.choice.answer import Choice
 from unseen.choice.choice_page import expectation_of
 from unseen.choice.rates import around
-from unseen.datasets.tables.frames import NAME, csv_of, with_plain_names
+from unseen.datasets.tables.frames import NAME, arrow_of, is_frame, parquet_of
 from unseen.datasets.tables.sheet import names_of
 from unseen.errors import UnseenError, optional
 from unseen.results.search_records import SearchRecord
@@ -20,10 +20,8 @@ from unseen.serving.evaluate import evaluate as measure
 from unseen.serving.policy import policy_of
 from unseen.serving.predict import Columns, writing
 from unseen.serving.predict import predict as answer_lines
-from unseen.serving.reading.inputs import Inputs, TableInputs
 from unseen.serving.reading.labelled import Request
 from unseen.serving.reading.new_rows import Item, check_frame
-from unseen.serving.reading.row_columns import PLAIN
 from unseen.serving.spreadsheet import restored
 from unseen.spec.study import StudySpec
 from unseen.study import Study
@@ -110,12 +108,13 @@ def predict(
     trained = opened(model, allow_code)
     rule = None if threshold is None else str(threshold)
     policy = policy_of(trained, rule, abstain, coverage, times)
-    columns, framed = Columns.of(trained, policy, (), False), _is_frame(data)
-    if framed:
-        check_frame(trained.inputs, list(with_plain_names(data.iloc[:0]).columns))
+    columns, framed = Columns.of(trained, policy, (), False), is_frame(data)
+    rows = arrow_of(data) if framed else None
+    if rows is not None:
+        check_frame(trained.inputs, rows.column_names)
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
-        paths = [] if framed and data.empty else files_of(data, Path(place), trained.inputs)
-        trained = as_written(trained) if framed else trained
+        empty = rows is not None and not len(rows)
+        paths = [] if empty else files_of(data if rows is None else rows, Path(place))
         lines = answer_lines(trained, paths, lenient=accept_unseen, strict=strict, policy=policy)
         path = Path(place) / "answers.csv"
         with writing(path, "csv", columns) as write_line:
@@ -127,7 +126,8 @@ def predict(
         for name in frame.columns.difference(columns.numbers):
             frame[name] = frame[name].map(restored, na_action="ignore")
     if framed:
-        frame = frame.drop(columns=["input", "line"]).set_axis(data.index)
+        frame = frame.drop(columns=["input", "line"])
+        frame = frame.set_axis(data.index) if hasattr(data, "index") else frame
     return frame
 
 
@@ -168,21 +168,21 @@ def evaluate(
     """
     trained = opened(model, allow_code)
     policy = policy_of(trained, None if threshold is None else str(threshold), None, coverage)
-    if _is_frame(data):
-        check_frame(trained.inputs, list(with_plain_names(data.iloc[:0]).columns))
+    framed = is_frame(data)
+    if framed:
+        data = arrow_of(data)
+        check_frame(trained.inputs, data.column_names)
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
-        (path,) = files_of(data, Path(place), trained.inputs) if data is not None else (None,)
-        trained = as_written(trained) if _is_frame(data) else trained
+        (path,) = files_of(data, Path(place)) if data is not None else (None,)
         request = Request(
             path, names_of(domains) if domains is not None else None,
             names_of(metrics) if metrics is not None else None, label, domain,
-            groups=names_of(groups), called=NAME if _is_frame(data) else "",
+            groups=names_of(groups), called=NAME if framed else "",
         )  # fmt: skip
         evaluation = measure(trained, request, None, policy, detail, importance)
-        if _is_frame(data) and path is not None:
-            one_line_each = len(path.read_bytes().splitlines()) == 1 + len(data)
-            faults = (_in_frame(fault, one_line_each) for fault in evaluation.faults)
-            evaluation = replace(evaluation, faults=tuple(faults))
+        if framed:
+            faults = tuple(map(_in_frame, evaluation.faults))
+            evaluation = replace(evaluation, faults=faults)
     if not evaluation.sites:
         raise _unusable(evaluation.faults)
     return evaluation
@@ -237,15 +237,11 @@ def tune(
     return Study(**values).search(out, jobs, data_dir, progress)
 
 
-def _is_frame(data: Any) -> bool:
-    return hasattr(data, "to_csv") and hasattr(data, "columns")
-
-
-def _in_frame(fault: Item, one_line_each: bool) -> Item:
-    """Return a fault with its row's place in the frame, where each row is one line of the file."""
-    if fault.line is None or not one_line_each:
+def _in_frame(fault: Item) -> Item:
+    """Return a fault with its row's place in the frame, which a Parquet file counts from 1."""
+    if fault.line is None:
         return replace(fault, source=NAME)
-    return replace(fault, source=f"row {fault.line - 2}", line=None)
+    return replace(fault, source=f"row {fault.line - 1}", line=None)
 
 
 def _unusable(faults: Sequence[Item]) -> UnseenError:
@@ -263,21 +259,13 @@ def opened(model: Trained | Folder, allow_code: bool = False) -> Trained:
     return directory.read(model, allow_code=allow_code)
 
 
-def as_written(trained: Trained) -> Trained:
-    """Return the model as one of files in the dialect of those that a data frame is written to."""
-    if not isinstance(trained.inputs, TableInputs):
-        return trained
-    return replace(trained, inputs=replace(trained.inputs, dialect=PLAIN))
-
-
-def files_of(data: Any, place: Path, inputs: Inputs) -> list[Path]:
-    """Return the files of data, a data frame written as one of them, as the model reads it."""
+def files_of(data: Any, place: Path) -> list[Path]:
+    """Return the files of data; the rows of a data frame are written to one."""
     if isinstance(data, str | Path):
         return [Path(data)]
-    if _is_frame(data):
-        path = place / "rows.csv"
-        spelt = inputs.missing if isinstance(inputs, TableInputs) else ("",)
-        path.write_bytes(csv_of(data, "" if "" in spelt else spelt[0]))
+    if is_frame(data):
+        path = place / "rows.parquet"
+        path.write_bytes(parquet_of(data))
         return [path]
     if isinstance(data, Sequence) and all(isinstance(item, str | Path) for item in data):
         return [Path(item) for item in data]

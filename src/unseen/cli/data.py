@@ -153,7 +153,7 @@ def show(report: Report, everything: bool = False) -> None:
     from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
     from unseen.datasets.summary import TARGETS
-    from unseen.datasets.tables.check_matrix import ranked
+    from unseen.datasets.tables.check_matrix import ranked, unsettled
 
     where = console()
     if report.columns:
@@ -174,7 +174,7 @@ def show(report: Report, everything: bool = False) -> None:
     }
     notes = ranked(report.notes)
     lines = len(notes) if everything else MOST_NOTES - bool(report.refused)
-    values = {"notes": notes, "lines": lines}
+    values = {"notes": notes, "lines": lines, "unsettled": unsettled(notes)}
     values |= {"report": report, "most": most, "wrong": wrong, "no_result": NO_RESULT}
     print(render("unseen.cli", "templates/check.txt.jinja", **values), end="")
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unseen.datasets.summary import Report
+    from unseen.datasets.tables.sheet import Sheet
     from unseen.expression import Call
 
 #: The share of the larger of two classes from which accuracy says little.
 RARE = 0.7
 #: What a study says of single cells that are no numbers, or too large.
-OF_CELLS = "words in others|nearly a number|squares of|in the numeric column|is not a number"
+OF_CELLS = "words in others|nearly (a )?number|squares of|in the numeric column|is not a number"
 #: Different words in a column of numbers, and their share of its cells, up to which they are gaps.
 FEW_WORDS, SHARE_OF_WORDS = 3, 0.2
 
@@ -106,10 +107,7 @@ def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
     if "too small" in report.refused or "a source needs one" in report.refused:
         small = [domain.name for domain in report.domains if domain.count < 2]
         return {"without": [*names_of(options.get("without", ())), *small]} if small else {}
-    if re.search(
-        "words in others|nearly a number|squares of|in the numeric column|is not a number",
-        report.refused,
-    ):
+    if re.search(OF_CELLS, report.refused):
         return _of_words(options, report.refused)
     names = [column.name for column in report.columns if column.kind == "identifier"]
     if not names or not re.search("looks? like (an )?identifier", report.refused):
@@ -121,21 +119,37 @@ def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
 
 def _of_words(options: Mapping[str, Any], refused: str) -> dict[str, Any]:
-    """Return what settles a column of numbers and words: few words are missing values."""
+    """Return what settles a column of numbers and words.
+
+    Where all are numbers with a decimal comma it is that; few other words are missing values.
+    """
     from unseen.datasets.summary import sheet_of
     from unseen.datasets.tables.sheet import names_of
 
     sheet = sheet_of(None, options)
-    name = next((name for name in sheet.columns if repr(name) in refused), None)
+    named = [name for name in sheet.columns if repr(name) in refused]
+    name = min(named, key=lambda name: refused.index(repr(name)), default=None)
     if name is None or name == options["domain"]:
         return {}
     cells = sheet.columns[name]
     words = cells.not_numbers
+    if options.get("decimal") is None and decimal_commas(sheet, words):
+        return {"decimal": ","}
     rows = int(cells.counts[~cells.are_numbers].sum())
     if 0 < len(words) <= FEW_WORDS and rows < SHARE_OF_WORDS * cells.present:
         return {"missing": [*names_of(options.get("missing") or ()), *words]}
     label = name == options["label"]
     return {} if label else {"drop": [*names_of(options.get("drop") or ()), name]}
+
+
+def decimal_commas(sheet: Sheet, words: Sequence[str]) -> bool:
+    """Return whether words are numbers with a decimal comma, and no column has decimal points."""
+    from unseen.datasets.tables.dialect import SURE, number
+
+    columns = sheet.columns.values()
+    points = any(cells.all_numbers and cells.have_point for cells in columns)
+    every = all(number(word, ",") is not None for word in words)
+    return every and not points and any(map(SURE.fullmatch, words))
 
 
 def _rare(report: Report) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
@@ -177,7 +177,7 @@ class Columns:
             )
         return columns
 
-    @property
+    @cached_property
     def survival(self) -> tuple[str, ...]:
         """The columns of a model of times: S(t) for each time that is asked for."""
         return tuple(f"S({t:.6g})" for t in self.policy.at)

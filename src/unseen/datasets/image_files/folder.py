@@ -12,6 +12,8 @@ from unseen.datasets.entry import Facts, Info, below
 from unseen.datasets.image_files.cache import decoded
 from unseen.datasets.image_files.images import Image, Tree, View
 from unseen.datasets.image_files.layout import Survey
+from unseen.datasets.tables.check_matrix import ALONE, SPELLING, Remark, tagged
+from unseen.datasets.tables.copies import copied_images
 from unseen.datasets.tables.remarks import twins
 from unseen.datasets.tables.sheet import coded
 from unseen.errors import UnseenError, nearest
@@ -59,12 +61,13 @@ def load(
         y = surveyed.labels(images)
         domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
     notes = [
-        *deeper(trees.values()),
-        *passed_over(next(iter(trees.values())), list(every)),
-        *twins(list(every), "site"),
-        *twins(names, "class"),
-        *lone_classes(domains, names),
-        *shared_units(domains, unit_names, str(unit)),
+        *tagged(deeper(trees.values()), "passed over", "image"),
+        *passed_over(next(iter(trees.values())), list(every), "image"),
+        *tagged(twins(list(every), "site"), SPELLING, "image"),
+        *tagged(twins(names, "class"), SPELLING, "image"),
+        *tagged(lone_classes(domains, names), ALONE, "image"),
+        *tagged(copied_images(domains, every), "copies", "image"),
+        *tagged(shared_units(domains, unit_names, str(unit)), "unit at several sites", "unit"),
     ]
     about = {"source": source_of(surveyed), "licence": "the user's own"}
     return FACTS.data(domains, names, notes=tuple(notes), **about)
@@ -103,30 +106,31 @@ def deeper(trees: Iterable[Tree]) -> list[str]:
     return [f"{count} deeper than domain/class/image and are not read, such as {others[0]}"]
 
 
-def passed_over(tree: Tree, sites: Sequence[str]) -> list[str]:
+def passed_over(tree: Tree, sites: Sequence[str], role: str) -> list[Remark]:
     """Return notes on the files and folders of a tree SITE/CLASS/image that hold no image.
 
     Args:
         tree: The tree.
         sites: The sites that have images.
+        role: Whether they are "image" or "mask".
     """
     others, empty = tree.passed_over(depth=3)
-    notes = []
+    notes = list[Remark]()
     if others:
         ends = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in others)
         kinds = ", ".join(f"{n:,} {end}" for end, n in ends.most_common(FEW))
-        notes.append(
+        text = (
             f"files that are not images by their endings and are not read: {kinds}, such as "
             f"{others[0]}; convert them to PNG if they are images"
         )
+        notes += tagged([text], "passed over", role)
     if empty:
-        notes.append(f"empty folders: {_listed(empty)}")
+        notes += tagged([f"empty folders: {_listed(empty)}"], "empty", role)
     folders = {name.split("/")[-3] for name in others if name.count("/") >= 2}
     folders |= {name.split("/")[0] for name in empty}
     if unread_sites := sorted(folders - {*sites}):
-        notes.append(
-            f"sites without an image that is read, which are left out: {_listed(unread_sites)}"
-        )
+        text = f"sites without an image that is read, which are left out: {_listed(unread_sites)}"
+        notes += tagged([text], "passed over", role)
     return notes
 
 

@@ -16,6 +16,8 @@ from unseen.datasets.entry import Facts, Info, below
 from unseen.datasets.image_files.cache import decoded
 from unseen.datasets.image_files.folder import named_units, passed_over
 from unseen.datasets.image_files.images import File, Image, Tree, View, pixels
+from unseen.datasets.tables.check_matrix import SPELLING, tagged
+from unseen.datasets.tables.copies import copied_images
 from unseen.datasets.tables.remarks import twins
 from unseen.errors import UnseenError
 
@@ -146,12 +148,12 @@ def load(
         x, digest = decoded(tree, list(own), view)
         y = meaning.coded(raw_masks(tree, own, size))
         domains.append(Domain(name, x, y, digest=digest, units=units.get(name)))
-    over = passed_over(tree, list(pairs))
     notes = (
-        *unpaired(tree),
-        *over,
-        *twins(list(pairs), "site"),
-        *shared_units(domains, unit_names, str(unit)),
+        *tagged(unpaired(tree), "passed over", "mask"),
+        *passed_over(tree, list(pairs), "mask"),
+        *tagged(twins(list(pairs), "site"), SPELLING, "mask"),
+        *tagged(copied_images(domains, images), "copies", "mask"),
+        *tagged(shared_units(domains, unit_names, str(unit)), "unit at several sites", "unit"),
     )
     about = {"source": f"images in {tree.root.resolve().name}", "licence": "the user's own"}
     return FACTS.data(domains, meaning.classes, masks=True, notes=notes, **about)

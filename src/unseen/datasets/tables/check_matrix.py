@@ -143,8 +143,8 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
     "class as a number": {"class": NOTE, "else": "is not a class"},
     "copies": {
         "feature": NOTE,
-        "image": "may be equal: files are not compared",
-        "mask": "may be equal: files are not compared",
+        "image": NOTE,
+        "mask": NOTE,
         "else": _ROWS,
     },
     "unit at several sites": {"unit": NOTE, "else": "is not a unit"},
@@ -207,6 +207,12 @@ def ranked(notes: Sequence[str]) -> list[str]:
         return order.index(note.check) if isinstance(note, Remark) else len(order)
 
     return sorted(notes, key=rank)
+
+
+def unsettled(notes: Sequence[str]) -> list[Remark]:
+    """Return the remarks on what may be wrong: not those on what an option leaves out."""
+    remarks = (note for note in notes if isinstance(note, Remark))
+    return [note for note in remarks if note.check != "left out"]
 
 
 def as_markdown() -> str:

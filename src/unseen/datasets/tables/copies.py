@@ -1,6 +1,7 @@
-"""Rows of a table that occur more than once, where chance does not explain it."""
+"""Rows and images that occur more than once, where chance does not explain it."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseen.datasets.dataset import Domain
+from unseen.datasets.image_files.images import Image
 from unseen.datasets.tables.sheet import Sheet
 
 #: The probability below which chance does not explain equal rows.
@@ -22,21 +25,23 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Copies:
-    """The rows of a table, by codes [N] that are equal where rows are.
+    """The rows of a table or the images of a tree, by codes [N] that are equal where these are.
 
     Attributes:
-        sheet: The table, which knows the lines of its rows.
+        at: Returns the line of a row, or the file of an image.
         sites: The sites' names, by code.
         site: Whose row it is.
         unit: What the row belongs to; equal rows of one unit of a site are not copies.
-        content: All features and the label.
+        content: All features and the label, or the pixels.
+        what: What they are.
     """
 
-    sheet: Sheet
+    at: Callable[[int], str]
     sites: Sequence[str]
     site: Codes
     unit: Codes
     content: Codes
+    what: str = "row"
 
     def within(self) -> list[str]:
         """Return a remark on the rows that repeat a row of another unit of their site."""
@@ -49,10 +54,10 @@ class Copies:
                 repeats.append((other, i))
             before.add((site, unit, content))
         return [
-            f"{len(repeats):,} of {len(self.site):,} rows are exact copies of an earlier row of "
-            f"their site, such as {self._at(i)} and {self._at(j)}: a split may put a row into both "
-            "training and validation, which flatters a model; remove the copies, or say by unit "
-            "which rows belong together"
+            f"{len(repeats):,} of {len(self.site):,} {self.what}s are exact copies of an earlier "
+            f"{self.what} of their site, such as {self.at(i)} and {self.at(j)}: a split may put "
+            "one into both training and validation, which flatters a model; remove the copies, or "
+            f"say by unit which {self.what}s belong together"
             for i, j in repeats[:1]
         ]
 
@@ -63,17 +68,40 @@ class Copies:
             owners.setdefault(content, {}).setdefault(site, i)
         shared = [[*own.items()] for own in owners.values() if len(own) > 1]
         return [
-            f"{len(shared):,} different rows occur at more than one site, exactly alike, such as "
-            f"{self._at(i)} at {self.sites[a]} and {self._at(j)} at {self.sites[b]}: if they are "
-            "the same examples, a held-out site is not unseen; leave them at one site only"
+            f"{len(shared):,} different {self.what}s occur at more than one site, exactly alike, "
+            f"such as {self.at(i)} at {self.sites[a]} and {self.at(j)} at {self.sites[b]}: if they "
+            "are the same examples, a held-out site is not unseen; leave them at one site only"
             for (a, i), (b, j), *_ in shared[:1]
         ]
 
     def _rows(self) -> Iterable[tuple[int, int, int]]:
         return zip(self.site.tolist(), self.unit.tolist(), self.content.tolist(), strict=True)
 
-    def _at(self, row: int) -> str:
-        return self.sheet.at(self.sheet.lines[row])
+
+def copied_images(domains: Sequence[Domain], images: Mapping[str, Sequence[Image]]) -> list[str]:
+    """Return remarks on images that are copies of others, within a site and between sites.
+
+    Files of one size are compared, by the pixels that a model gets.
+
+    Args:
+        domains: The sites, with the pixels of their images.
+        images: The images of each, in the same order.
+    """
+    files = [image.file for domain in domains for image in images[domain.name]]
+    sizes = Counter(file.size for file in files)
+    content, site, unit = list[int](), list[int](), list[int]()
+    for code, domain in enumerate(domains):
+        for j in range(len(domain.y)):
+            i, size = len(content), files[len(content)].size
+            pixels = domain.x[j].numpy().tobytes() if sizes[size] > 1 else i
+            content.append(hash((size, pixels)))
+            site.append(code)
+            unit.append(i if domain.units is None else int(domain.units[j]))
+    every = Copies(
+        lambda i: files[i].path, [domain.name for domain in domains], np.array(site),
+        np.array(unit), np.array(content), "image",
+    )  # fmt: skip
+    return every.within() + every.between()
 
 
 def copies(
@@ -111,7 +139,7 @@ def copies(
     column = _most_different(table)
     without = _equal(np.delete(table, column, axis=1), *rest)
     alone = torch.arange(len(x)) if units is None else units
-    rows = Copies(sheet, sites, owners.numpy(), alone.numpy(), content)
+    rows = Copies(sheet.at_row, sites, owners.numpy(), alone.numpy(), content)
     inside, across = (_implausible(table[:, column], without, rows, own) for own in (True, False))
     return (rows.within() if inside else []) + (rows.between() if across else [])
 

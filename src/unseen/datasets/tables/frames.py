@@ -1,20 +1,24 @@
-"""A data frame or arrays as a data set: written once, by digest, as the csv file that jobs read."""
+"""A data frame or arrays as a data set: written once, by digest, as the file that jobs read."""
 
-import csv
 import hashlib
+import io
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
 
 from unseen.core.atomic import write_atomically
-from unseen.datasets.tables.cells import Cells
 from unseen.datasets.tables.identifiers import check_almost, check_identifiers
-from unseen.datasets.tables.sheet import Sheet, names_of, with_usual
-from unseen.errors import UnseenError, nearest, optional
+from unseen.datasets.tables.parquet_rows import cells_of_column, plain_cell
+from unseen.datasets.tables.sheet import Sheet, with_usual
+from unseen.errors import UnseenError, nearest
 from unseen.expression import Call, text
 
 #: Where frames lie, so that a study that is run again finds its data.
@@ -31,17 +35,67 @@ OPTIONS = (
 NAME, PLACE = "the data frame", "row {} (counted from 0)"
 
 
-def expression_of(frame: Any, domain: str | None, label: str | None, **options: Any) -> str:
-    """Return the data set's expression for a pandas data frame or arrays.
+def is_frame(data: Any) -> bool:
+    """Return whether these are rows of pandas, polars or whatever else hands over Arrow's."""
+    return _is_pandas(data) or hasattr(data, "__arrow_c_stream__")
 
-    The rows are written to a csv file in the user's cache (`$XDG_CACHE_HOME/unseen/frames`), which
-    nobody else may read: jobs run in processes of their own, and a study that is run again must
-    find the same data. The file's name is its digest.
+
+def arrow_of(data: Any) -> Any:
+    """Return a data frame, or a mapping of columns to arrays [N], as a table of Arrow.
+
+    The columns' names are texts, without the blanks around them.
+
+    Example:
+        >>> arrow_of({" age": [61, None], "sex": ["f", "m"]}).to_pydict()
+        {'age': [61, None], 'sex': ['f', 'm']}
+    """
+    if _is_pandas(data) or isinstance(data, Mapping):
+        names, columns = zip(*data.items(), strict=True) if len([*data.keys()]) else ((), ())
+        arrays = [_column(column) for column in columns]
+    else:
+        table = pyarrow.table(data)
+        names, arrays = tuple(table.column_names), table.columns
+    return pyarrow.table(arrays, names=[str(name).strip() for name in names])
+
+
+def _is_pandas(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def _column(column: Any) -> Any:
+    """Return an array or a column of pandas as Arrow has it; of several types as texts."""
+    if hasattr(column, "sparse"):
+        column = column.sparse.to_dense()
+    if isinstance(column, list | tuple):
+        column = np.asarray(column, dtype=object)
+    try:
+        return pyarrow.array(column, from_pandas=True)
+    except (pyarrow.ArrowException, UnicodeEncodeError, TypeError):
+        if np.ndim(column) != 1:
+            raise
+        texts = (plain_cell(cell).encode("utf-8", "replace").decode() for cell in column)
+        return pyarrow.array([cell or None for cell in texts], pyarrow.string())
+
+
+def parquet_of(table: Any) -> bytes:
+    """Return a table of Arrow as a Parquet file."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(table.replace_schema_metadata(None), file)
+    return file.getvalue()
+
+
+def expression_of(frame: Any, domain: str | None, label: str | None, **options: Any) -> str:
+    """Return the data set's expression for a data frame or arrays.
+
+    The rows are written to a Parquet file in the user's cache (`$XDG_CACHE_HOME/unseen/frames`),
+    which nobody else may read: jobs run in processes of their own, and a study that is run again
+    must find the same data. The file's name is its digest.
 
     Args:
-        frame: A data frame; or (X [N, F], y [N], sites [N]), where y [N, 2] is a time and an event,
-            as is an array of records of a boolean and a number; or a mapping of columns to arrays
-            [N].
+        frame: A data frame of pandas or polars, or a table of Arrow; or (X [N, F], y [N], sites
+            [N]), where y [N, 2] is a time and an event, as is an array of records of a boolean and
+            a number; or a mapping of columns to arrays [N].
         domain: The column that names the site; None for the third of three arrays.
         label: The column that holds the label; None for the second of three arrays.
         options: Of `table`, such as `groups` or `unit` (`OPTIONS`). Columns of words are
@@ -54,48 +108,52 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
     if files := [name for name in OF_FILES if options.get(name) is not None]:
         what = f"{files[0]} says how a file is written, and a data frame is not in one."
         raise UnseenError(what, remedy="Leave it out.")
-    pandas = optional("pandas", "a data frame needs", "pandas", "name a csv file")
     if isinstance(frame, tuple | list):
-        frame, domain, label, event = _of_arrays(pandas, frame)
+        frame, domain, label, event = _of_arrays(frame)
         options |= {"event": event} if event is not None else {}
-    elif isinstance(frame, Mapping):
-        try:
-            frame = pandas.DataFrame(dict(frame))
-        except ValueError as error:
-            raise UnseenError(f"dataset must have a column [N] for each name: {error}.") from None
-    if not isinstance(frame, pandas.DataFrame):
+    if not isinstance(frame, Mapping) and not is_frame(frame):
         raise UnseenError(
             "dataset must be an expression, a data frame or arrays (X, y, sites); found "
             f"{type(frame).__name__}."
         )
-    frame = with_plain_names(frame)
+    try:
+        table = arrow_of(frame)
+    except (pyarrow.ArrowException, TypeError) as error:
+        raise UnseenError(f"dataset must have a column [N] for each name: {error}.") from None
     roles = {"domain": domain, "label": label}
     roles |= {"event": options["event"]} if "event" in options else {}
     for role, column in roles.items():
         if column is None:
             raise UnseenError(f"dataset: a data frame needs {role}=COLUMN.")
         roles[role] = name = str(column).strip()
-        if name not in frame.columns:
-            raise nearest(f"column (for {role})", name, frame.columns)
+        if name not in table.column_names:
+            raise nearest(f"column (for {role})", name, table.column_names)
     domain, label = roles.pop("domain"), roles.pop("label")
     options |= roles
-    _check_shape(frame)
+    _check_shape(table)
     options = {key: _several(key, value) for key, value in options.items()}
-    options["categorical"] = _categorical(pandas, frame, {domain, label}, options)
-    if options.get("missing") is not None:
-        options["missing"] = list(dict.fromkeys(["", *names_of(options["missing"])]))
-    if not {"task", "event"} & options.keys() and frame[label].dtype.kind == "f":
-        whole = np.mod(frame[label].dropna().to_numpy(), 1) == 0
+    options["categorical"] = _categorical(table, {domain, label}, options)
+    if not {"task", "event"} & options.keys() and _is_float(table.column(str(label)).type):
+        whole = np.mod(table.column(str(label)).drop_null().to_numpy(), 1) == 0
         options["task"] = "classification" if whole.all() else "regression"
-    content = csv_of(frame)
+    call = Call(
+        "table", {"path": str(_file_of(table)), "domain": domain, "label": label, **options}
+    )
+    return text((call,))
+
+
+def _file_of(table: Any) -> Path:
+    """Write a table to the user's cache, unless it is there, and return its file."""
+    digest = hashlib.sha256(repr(table.schema.remove_metadata()).encode())
+    for batch in table.replace_schema_metadata(None).combine_chunks().to_batches():
+        digest.update(batch.serialize())
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unseen" / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.csv"
+    path = folder / f"{digest.hexdigest()[:16]}.parquet"
     if not path.exists():
-        write_atomically(path, content)
+        write_atomically(path, parquet_of(table))
         path.chmod(0o600)
-    call = Call("table", {"path": str(path), "domain": domain, "label": label, **options})
-    return text((call,))
+    return path
 
 
 def as_frame(sheet: Sheet, path: Path) -> Sheet:
@@ -105,15 +163,16 @@ def as_frame(sheet: Sheet, path: Path) -> Sheet:
     return replace(sheet, name=NAME, lines=range(len(sheet.lines)), place=PLACE)
 
 
-def _check_shape(frame: Any) -> None:
-    if not len(frame):
+def _check_shape(table: Any) -> None:
+    names = table.column_names
+    if not len(table):
         raise UnseenError(f"{NAME} has no rows.")
-    if "" in frame.columns:
+    if "" in names:
         raise UnseenError(
-            f"{NAME} has no name for column {[*frame.columns].index('')} (counted from 0).",
+            f"{NAME} has no name for column {names.index('')} (counted from 0).",
             remedy="Name it, as by rename(columns={'': NAME}), or drop it.",
         )
-    if twice := sorted({*frame.columns[frame.columns.duplicated()]}):
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UnseenError(
             f"{NAME} has more than one column called {twice[0]!r}:",
             remedy="rename or remove all but one.",
@@ -126,109 +185,77 @@ def _several(key: str, value: Any) -> Any:
     return [value] if key in several and isinstance(value, str) else value
 
 
-def _categorical(
-    pandas: Any, frame: Any, others: set[str | None], options: Mapping[str, Any]
-) -> list[str]:
-    """The features that are categories for pandas, or words alone, and those named so.
+def _categorical(table: Any, others: set[str | None], options: Mapping[str, Any]) -> list[str]:
+    """The features that the frame calls categories, or words alone, and those named so.
 
     Of texts among which there are numbers the table decides, as it does of a csv file's: a word at
     one site must not turn the numbers of all others into categories.
     """
+    kinds = pyarrow.types
     several = [name for key in ("groups", "drop", "text") for name in options.get(key) or ()]
     apart = {*others, options.get("event"), options.get("unit"), *several}
-    is_number = pandas.api.types.is_numeric_dtype
-    words = [n for n in frame.columns if n not in apart and not is_number(frame[n].dtype)]
-    if odd := [name for name in words if frame[name].dtype.kind in "mM"]:
+    features = {f.name: f.type for f in table.schema if f.name not in apart}
+    if odd := [name for name, kind in features.items() if kinds.is_temporal(kind)]:
         raise UnseenError(
             f"column {odd[0]!r} holds timestamps, which tables do not support.",
             remedy=f"Make a number of it, such as days since a date, or write drop={odd!r}.",
         )
+    words = [name for name, kind in features.items() if not _is_number(kind)]
     named = options.get("categorical") or []
-    sheet = _sheet(frame, words, options)
+    sheet = _sheet(table, words, with_usual(options.get("missing") or ()))
     if options.get("identifiers") != "keep":
         check_identifiers(sheet, [name for name in words if name not in named])
-
-    def words_alone(name: str) -> bool:
-        return not (_are_flags(frame[name]) or sheet.column(name).are_numbers.any())
-
-    kind = pandas.CategoricalDtype
-    own = [name for name in words if isinstance(frame[name].dtype, kind) or words_alone(name)]
+    coded = [name for name in words if kinds.is_dictionary(features[name])]
+    own = [n for n in words if n in coded or not sheet.column(n).are_numbers.any()]
     for name in own:
-        if (
-            not isinstance(frame[name].dtype, kind)
-            and name not in named
-            and sheet.column(name).present
-        ):
+        if name not in [*coded, *named] and sheet.column(name).present:
             check_almost(sheet, name)
     return [*own, *(name for name in named if name not in own)]
 
 
-def _sheet(frame: Any, names: Sequence[str], options: Mapping[str, Any]) -> Sheet:
-    missing = options.get("missing")
-    empty, columns = with_usual(missing or ()), {}
-    for name in names:
-        cells = frame[name].astype(object).where(frame[name].notna(), "").map(str)
-        columns[name] = Cells.of([*map(str.strip, cells)]).without(empty)
-    return Sheet(NAME, columns, range(len(frame)), place=PLACE)
+def _is_float(kind: Any) -> bool:
+    return bool(pyarrow.types.is_floating(kind))
 
 
-def with_plain_names(frame: Any) -> Any:
-    """Return a data frame whose columns' names are texts, without the blanks around them."""
-    return frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
+def _is_number(kind: Any) -> bool:
+    kinds = pyarrow.types
+    numbers = (kinds.is_boolean, kinds.is_integer, kinds.is_floating, kinds.is_decimal)
+    return any(is_kind(kind) for is_kind in numbers)
 
 
-def csv_of(frame: Any, missing: str = "") -> bytes:
-    """Return a data frame as a csv file, with 0 and 1 for no and yes.
-
-    Args:
-        frame: The data frame.
-        missing: What a missing cell is written as.
-    """
-    frame = with_plain_names(frame)
-    columns = [_flags_as_numbers(frame.iloc[:, j]) for j in range(frame.shape[1])]
-    by_place = dict(enumerate(columns))  # since names may occur twice
-    file = type(frame)(by_place, index=frame.index).set_axis(frame.columns, axis=1)
-    # In quotes, since a lone carriage return would end a row otherwise.
-    content: str = file.to_csv(index=False, na_rep=missing, quoting=csv.QUOTE_NONNUMERIC)
-    return content.encode()
+def _sheet(table: Any, names: Iterable[str], missing: Sequence[str]) -> Sheet:
+    columns = {n: cells_of_column(NAME, n, table.column(n)).without(missing) for n in names}
+    return Sheet(NAME, columns, range(len(table)), place=PLACE)
 
 
-def _flags_as_numbers(column: Any) -> Any:
-    if _are_flags(column):  # whole numbers, although a gap would make 1.0 of 1
-        return column.astype(object).astype("boolean").astype("Int8")
-    if column.dtype.kind != "O":
-        return column
-    return column.map(lambda cell: int(cell) if isinstance(cell, bool | np.bool_) else cell)
-
-
-def _are_flags(column: Any) -> bool:
-    if column.dtype.kind != "O":
-        return bool(column.dtype.kind == "b")
-    present = column.dropna()
-    return len(present) > 0 and all(isinstance(cell, bool | np.bool_) for cell in present)
-
-
-def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str, str | None]:
+def _of_arrays(arrays: Sequence[Any]) -> tuple[dict[str, Any], str, str, str | None]:
     if len(arrays) != 3:
         raise UnseenError(f"dataset: arrays are three, (X, y, sites); found {len(arrays)}.")
-    x, y, sites = (np.asarray(array) for array in arrays)
-    own = arrays[0] if isinstance(arrays[0], pandas.DataFrame) else None
-    if x.ndim != 2:
-        raise UnseenError(
-            f"X has the axes [N, F]; found {list(x.shape)}.",
-            remedy="Images are folders SITE/CLASS/image.png, or a function module:name.",
-        )
-    if len({len(x), len(y), len(sites)}) > 1:
-        raise UnseenError(f"X, y and sites differ in length: {len(x)}, {len(y)}, {len(sites)}.")
-    frame = pandas.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
-    if own is not None:  # whose columns may differ in type, which no array shows
-        frame = with_plain_names(own).reset_index(drop=True)
-        if twice := sorted({"label", "site", "time", "event"} & {*frame.columns}):
+    x, y, sites = arrays[0], *(np.asarray(array) for array in arrays[1:])
+    if is_frame(x):  # whose columns may differ in type, which no array shows
+        table = arrow_of(x)
+        columns, shape = dict(zip(table.column_names, table.columns, strict=True)), table.shape
+        if twice := sorted({"label", "site", "time", "event"} & {*columns}):
             what = f"a column of X is called {twice[0]!r}, as the arrays beside it are."
             raise UnseenError(what, remedy="Name it otherwise, or pass one data frame.")
+        if len(columns) < shape[1]:
+            _check_shape(table)
+    else:
+        x = np.asarray(x)
+        shape, columns = x.shape, {}
+        if x.ndim == 2:
+            columns = {f"x{j}": x[:, j] for j in range(x.shape[1])}
+    if len(shape) != 2:
+        raise UnseenError(
+            f"X has the axes [N, F]; found {list(shape)}.",
+            remedy="Images are folders SITE/CLASS/image.png, or a function module:name.",
+        )
+    if len({shape[0], len(y), len(sites)}) > 1:
+        raise UnseenError(f"X, y and sites differ in length: {shape[0]}, {len(y)}, {len(sites)}.")
     if (pair := _times_of(y)) is not None:
-        return frame.assign(time=pair[0], event=pair[1], site=sites), "site", "time", "event"
-    return frame.assign(label=y, site=sites), "site", "label", None
+        columns |= {"time": pair[0], "event": pair[1], "site": sites}
+        return columns, "site", "time", "event"
+    return {**columns, "label": y, "site": sites}, "site", "label", None
 
 
 def _times_of(y: Any) -> tuple[Any, Any] | None:

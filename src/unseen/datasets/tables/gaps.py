@@ -31,7 +31,7 @@ def gaps(name: str, role: str, cells: Cells) -> list[Remark]:
 
 def _words(name: str, role: str, cells: Cells) -> list[Remark]:
     words = [text for text in cells.not_numbers if text.lower() in WORDS]
-    words += ["nan"] if "nan" in cells.texts and role != "feature" else []
+    words += ["nan"] if role != "feature" and "nan" in cells.texts else []
     return [
         _remark(f"{_count(cells, words)} {words[0]!r} in the column {name!r}", role, words)
         for _ in words[:1]

@@ -14,6 +14,8 @@ from unseen.datasets.tables.encoding import Schema
 ORDERS = 1e6
 #: Levels of a column up to which it is looked at, as a share of the rows.
 SHARE = 0.1
+#: Rows that are looked at first: what they do not give away, all rows do not.
+SOME = 1000
 #: The least squared correlation of a number that gives another one away.
 EXACT = 1 - 1e-9
 
@@ -68,18 +70,30 @@ def _occurring(y: Tensor) -> list[int]:
 
 def by_levels(codes: Tensor, y: Tensor) -> bool:
     """Return whether rows of one code are of one class, and codes are few."""
+    if len(y) > SOME and not _one_class_each(codes[:SOME], y[:SOME]):
+        return False
+    levels = len(codes.unique())
+    return 1 < levels <= max(2, SHARE * len(y)) and _one_class_each(codes, y)
+
+
+def _one_class_each(codes: Tensor, y: Tensor) -> bool:
     places = codes.long() + 1  # from 0 on, the code of a missing cell
     counts = torch.bincount(places * (int(y.max()) + 1) + y).nonzero().flatten()
-    levels = int((places.bincount() > 0).sum())
-    return 1 < levels <= max(2, SHARE * len(y)) and len(counts) == levels
+    return len(counts) == int((places.bincount() > 0).sum())
 
 
 def by_order(x: Tensor, y: Tensor) -> bool:
     """Return whether each class has a range of numbers without another class's, wherever known."""
-    has_value = ~x.isnan()
-    own, labels = x[has_value], y[has_value]
-    if not len(own) or len(_occurring(labels)) < len(_occurring(y)) or not _sure(labels):
+    if len(y) > SOME and not _apart(x[:SOME], y[:SOME]):
         return False
+    labels = y[~x.isnan()]
+    enough = len(_occurring(labels)) == len(_occurring(y)) and _sure(labels)
+    return enough and _apart(x, y)
+
+
+def _apart(x: Tensor, y: Tensor) -> bool:
+    """Whether the numbers of each class are below or above all of another's."""
+    own, labels = x[~x.isnan()], y[~x.isnan()]
     ends = sorted(
         (float(own[labels == c].min()), float(own[labels == c].max())) for c in _occurring(labels)
     )

@@ -166,18 +166,18 @@ def levels_apart(
         "2 of 2 rows of site 'c' have a category of 'sex' that no other site has, such as 'male'"
     """
     notes = tagged(twins(levels, f"category of {name!r}"), SPELLING, "category")
-    has_value = codes >= 0
-    there = torch.zeros(len(levels), len(sites), dtype=torch.bool)
-    there[codes[has_value].long(), owners[has_value]] = True
-    lone = there.sum(1) == 1
+    known = codes >= 0
+    pairs = codes[known].long() * len(sites) + owners[known]
+    counts = pairs.bincount(minlength=len(levels) * len(sites)).view(len(levels), len(sites))
+    lone = (counts > 0).sum(1) == 1
+    rows, apart = counts.sum(0).tolist(), counts[lone].sum(0).tolist()
     for code, site in enumerate(sites if len(sites) > 1 else ()):
-        own = codes[has_value & (owners == code)].long()
-        apart = own[lone[own]]
-        if 2 * len(apart) >= max(1, len(own)):
+        if 2 * apart[code] >= max(1, rows[code]):
+            own = codes[known & (owners == code)].long()
             text = (
-                f"{len(apart):,} of {len(own):,} rows of site {site!r} have a category of "
-                f"{name!r} that no other site has, such as {levels[int(apart[0])]!r}: write the "
-                "categories alike at all sites if they are one"
+                f"{apart[code]:,} of {rows[code]:,} rows of site {site!r} have a category of "
+                f"{name!r} that no other site has, such as {levels[int(own[lone[own]][0])]!r}: "
+                "write the categories alike at all sites if they are one"
             )
             notes.append(Remark.of(text, ALONE, "category"))
     return notes

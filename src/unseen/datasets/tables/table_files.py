@@ -82,7 +82,7 @@ def read(
             content = file.read()
         text, encoding = decode(content, dialect.encoding, path)
         separator = dialect.separator or ("," if header else separator_of(text, needs, path))
-        names, cells, lines = _fast(content, text, separator, header) or _row_by_row(
+        names, cells, lines = plain_rows(content, text, separator, header) or _row_by_row(
             text, separator, header, path
         )
     except (*BROKEN, csv.Error) as error:
@@ -100,7 +100,7 @@ def read(
 Read = tuple[Sequence[str], Iterable[Cells], Sequence[int]]
 
 
-def _fast(content: bytes, text: str, separator: str, header: Sequence[str]) -> Read | None:
+def plain_rows(content: bytes, text: str, separator: str, header: Sequence[str]) -> Read | None:
     """Return names, cells and lines of a plainly written file; None of any other.
 
     In a plain file each line is a row, and quotes stand around whole cells alone.

@@ -130,15 +130,16 @@ class TableInputs:
             c: tuple(n for i, n in enumerate(names) if i in by_column[c]) for c, names in levels
         }
 
-    def values(self, rows: Sequence[Mapping[str, str]]) -> RawRows:
+    def values(self, columns: Mapping[str, Cells]) -> RawRows:
         """Return rows as numbers and codes, what is wrong with them, and what is unseen.
 
         Args:
-            rows: Of each row column -> cell.
+            columns: Of each column its cells.
         """
-        raw = RawRows(np.full((len(rows), self.schema.width), math.nan), {}, defaultdict(list))
+        rows = len(next(iter(columns.values())))
+        raw = RawRows(np.full((rows, self.schema.width), math.nan), {}, defaultdict(list))
         for j, column in enumerate(self.schema.columns):
-            cells = self._cells(rows, column)
+            cells = self._cells(columns[column])
             if column in self.codes:
                 values, usual = self._codes(column, cells)
                 for row in np.flatnonzero(cells.rows_of(~usual)).tolist():
@@ -152,13 +153,12 @@ class TableInputs:
             raw.x[:, j] = np.append(values, math.nan)[cells.codes]
         end = len(self.schema.columns)
         for column, hashed in self.schema.texts.items():
-            raw.x[:, end : end + hashed.features] = hashed([*self._cells(rows, column)])
+            raw.x[:, end : end + hashed.features] = hashed([*self._cells(columns[column])])
             end += hashed.features
         return raw
 
-    def _cells(self, rows: Sequence[Mapping[str, str]], column: str) -> Cells:
-        cells = Cells.of([row[column].strip() for row in rows], self.dialect.decimal)
-        return cells.without(self.missing)
+    def _cells(self, cells: Cells) -> Cells:
+        return replace(cells, decimal=self.dialect.decimal).without(self.missing)
 
     def _codes(self, column: str, cells: Cells) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return the code of each text of a categorical column, and which a training site had."""

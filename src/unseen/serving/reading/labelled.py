@@ -4,6 +4,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -145,16 +146,26 @@ class LabelledData:
             event = event.strip() or times.event
         domain, classes = self.request.domain or inputs.domain or "", self.trained.classes
         codes = codes_of(classes or ())
-        sites = {identity(s): s for part in self.trained.spec["sites"].values() for s in part}
+        sites: dict[object, str] = {
+            identity(s): s for part in self.trained.spec["sites"].values() for s in part
+        }
         inputs = fitted(replace(inputs, label=label), path)
         drop = self._training.arguments.get("missing_label") == "drop"
         place = self.request.called or path
+
+        @cache
+        def site_of(name: str) -> str:
+            return sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
+
+        @cache
+        def class_of(cell: str) -> int | None:
+            return codes.get(inputs.identity(cell))
 
         def answer(item: Item) -> tuple[str, Value | str | None]:
             if self.request.domain and item.cells:
                 check_known(f"column of {place} (for the site)", item.cells, domain)
             name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
-            name = sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
+            name = site_of(name)
             if drop and label in item.cells and inputs.is_missing(cell.strip()):
                 return name, None
             if item.error is not None:
@@ -167,7 +178,7 @@ class LabelledData:
                     raise nearest(f"column of {place} (for label TIME,EVENT)", event, item.cells)
                 pair = times.cell(cell, inputs.dialect.plain(item.cells[event]), number)
                 return name, pair or self._fault_of_times(item, label, event, inputs.is_missing)
-            value = number(cell) if classes is None else codes.get(inputs.identity(cell))
+            value = number(cell) if classes is None else class_of(cell)
             if value is None and inputs.is_missing(cell.strip()):
                 return name, f"its label {label} is missing"
             kind = "a finite number" if classes is None else f"a class of the model: {classes}"

@@ -1,26 +1,26 @@
 """From files to inputs, a batch at a time: each image or row, or why it cannot be used."""
 
-import csv
 import io
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unseen.datasets.image_files.images import SUFFIXES, Tree, is_archive, pixels
-from unseen.datasets.tables.dialect import BROKEN, Dialect, open_text
-from unseen.datasets.tables.parquet_rows import columns_and_rows, is_parquet, plain_cell
-from unseen.datasets.tables.table_files import cells_by_line
+from unseen.datasets.tables.cells import Cells
+from unseen.datasets.tables.parquet_rows import is_parquet, plain_cell
 from unseen.errors import UnseenError
 from unseen.serving.reading.inputs import Arrays, ImageInputs, Inputs, TableInputs
-from unseen.serving.reading.row_columns import PLAIN, fitted, has_surrogate, header_fault
+from unseen.serving.reading.row_blocks import Block, RowCells, of_csv, of_parquet
+from unseen.serving.reading.row_columns import PLAIN, fitted, header_fault
 
 #: Images and rows per forward pass by default: few images stay in the processor's cache.
 IMAGES, ROWS = 32, 512
@@ -71,7 +71,6 @@ class Item:
         size: Width and height of an image's file.
         unusual: What is far from training, and how far, by the name of the column or of the image's
             statistic.
-        numbers: A row's numbers and codes as `Table.values` has them, NaN where missing.
     """
 
     source: str
@@ -83,7 +82,6 @@ class Item:
     unseen: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
     unusual: Mapping[str, str] = field(default_factory=dict)
-    numbers: Sequence[float] = ()
 
     def __str__(self) -> str:
         at = f", line {self.line}" if self.line is not None else ""
@@ -150,14 +148,19 @@ def from_mappings(
     inputs = replace(inputs, dialect=PLAIN)
     items = (_item(inputs, row, i) for i, row in enumerate(rows, 1))
     while chunk := list(islice(items, batch or ROWS)):
-        yield _encoded(inputs, chunk, lenient)
+        good = [item for item in chunk if item.error is None]
+        columns = {
+            name: Cells.of([item.cells[name].strip() for item in good])
+            for name in inputs.schema.names
+        }
+        encoded = iter(_encoded(inputs, good, columns, lenient))
+        yield [item if item.error is not None else next(encoded) for item in chunk]
 
 
-def _item(inputs: TableInputs, row: Mapping[str, object], line: int, source: str = "rows") -> Item:
-    blank = "" if "" in inputs.missing else inputs.missing[0]
-    cells = {name: plain_cell(value, blank) for name, value in row.items()}
+def _item(inputs: TableInputs, row: Mapping[str, object], line: int) -> Item:
+    cells = {name: plain_cell(value) for name, value in row.items()}
     fault = header_fault(list(row), inputs.schema.names)
-    return Item(source, line, cells=cells, error=fault or None)
+    return Item("rows", line, cells=cells, error=fault or None)
 
 
 def stacked(items: Sequence[Item]) -> Tensor | None:
@@ -214,82 +217,52 @@ def _listed(path: Path) -> Iterable[Listed]:
 def _table(
     inputs: TableInputs, path: Path, batch: int, clock: Clock, lenient: bool
 ) -> Iterator[list[Item]]:
-    inputs = fitted(inputs, path)
-    if is_parquet(path):
-        rows = _rows_of_parquet(inputs, path)
-    else:
-        rows = _rows(path, inputs.schema.names, inputs.dialect)
+    inputs, needs = fitted(inputs, path), inputs.schema.names
+    blocks = of_parquet(path, needs) if is_parquet(path) else of_csv(path, needs, inputs.dialect)
+    items = chain.from_iterable(_of_block(inputs, str(path), block, lenient) for block in blocks)
     while True:
         with clock.phase(CELLS):
-            items = _encoded(inputs, list(islice(rows, batch)), lenient)
-        if not items:
+            some = list(islice(items, batch))
+        if not some:
             return
-        yield items
+        yield some
 
 
-def _encoded(inputs: TableInputs, rows: Sequence[Item], lenient: bool) -> list[Item]:
-    items, good = list(rows), [i for i, row in enumerate(rows) if row.error is None]
-    if not good:
+def _of_block(inputs: TableInputs, source: str, block: Block, lenient: bool) -> list[Item]:
+    """Return the items of a block's rows, and of those without cells, in the order of lines."""
+    cells = (RowCells(block.columns, row) for row in range(len(block.lines)))
+    rows = [Item(source, line, cells=own) for line, own in zip(block.lines, cells, strict=True)]
+    items = _encoded(inputs, rows, block.columns, lenient)
+    if not block.faults:
         return items
-    raw = inputs.values([rows[i].cells for i in good])
+    items += [Item(source, line, error=fault) for line, fault in block.faults]
+    return sorted(items, key=lambda item: math.inf if item.line is None else item.line)
+
+
+def _encoded(
+    inputs: TableInputs, rows: Sequence[Item], columns: Mapping[str, Cells], lenient: bool
+) -> list[Item]:
+    """Return rows with their inputs, or with what is wrong in their cells.
+
+    Args:
+        inputs: What the model takes.
+        rows: The rows.
+        columns: Their cells, by column.
+        lenient: As for `read`.
+    """
+    if not rows:
+        return []
+    raw = inputs.values(columns)
     faults = dict(raw.faults)
     for i, unseen in raw.unseen.items() if not lenient else ():
         faults.setdefault(i, f"no training site had {', '.join(unseen)}")
-    usable = [i for i in range(len(good)) if i not in faults]
+    usable = [i for i in range(len(rows)) if i not in faults]
     encoded = dict(zip(usable, inputs.encode(raw.x[usable]), strict=True)) if usable else {}
-    numbers = raw.x.tolist()
-    for i, place in enumerate(good):
-        row = rows[place]
+    items = list(rows)
+    for i, row in enumerate(rows):
         if i in faults:
-            items[place] = replace(row, error=faults[i])
-            continue
-        items[place] = Item(
-            row.source, row.line, encoded[i], cells=row.cells,
-            unseen=tuple(raw.unseen.get(i, ())), numbers=numbers[i],
-        )  # fmt: skip
+            items[i] = replace(row, error=faults[i])
+        else:
+            lone = tuple(raw.unseen.get(i, ()))
+            items[i] = Item(row.source, row.line, encoded[i], cells=row.cells, unseen=lone)
     return items
-
-
-def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
-    name, line, empty = str(path), 1, True
-    if not path.is_file():
-        yield Item(name, error="is not a csv file; the model takes the rows of one")
-        return
-    encoding = dialect.encoding or "utf-8"
-    try:
-        # What cannot be decoded is kept as surrogates: one bad row leaves the others readable.
-        with open_text(path, encoding, "surrogateescape") as file:
-            rows = cells_by_line(file, dialect.separator or ",", strict=False)
-            _, header = next(rows, (0, []))
-            if fault := header_fault(header, columns, encoding):
-                yield Item(name, error=f"{fault}; none of its rows is used")
-                return
-            for line, cells in rows:
-                if len(cells) == len(header) and not has_surrogate("".join(cells)):
-                    yield Item(name, line, cells=dict(zip(header, cells, strict=True)))
-                elif len(cells) == len(header):
-                    form = encoding.removesuffix("-sig").upper()
-                    yield Item(name, line, error=f"holds bytes that are not {form}")
-                elif cells:
-                    fault = f"has {len(cells)} cells where {len(header)} were expected"
-                    yield Item(name, line, error=fault)
-                empty = empty and not cells
-            if empty:
-                yield Item(name, error="has no rows")
-    except (*BROKEN, csv.Error) as error:
-        yield Item(name, line if line > 1 else None, error=f"cannot be read further: {error}")
-
-
-def _rows_of_parquet(inputs: TableInputs, path: Path) -> Iterator[Item]:
-    name, line = str(path), 0
-    try:
-        header, rows = columns_and_rows(path)
-        if fault := header_fault(header, inputs.schema.names):
-            yield Item(name, error=f"{fault}; none of its rows is used")
-            return
-        for line, row in enumerate(rows, 1):
-            yield _item(inputs, row, line, name)
-        if not line:
-            yield Item(name, error="has no rows")
-    except UnseenError as error:
-        yield Item(name, line + 1 if line else None, error=str(error))

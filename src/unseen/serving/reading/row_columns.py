@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unseen.datasets.tables.dialect import BROKEN, Dialect, dialect_like, open_text
-from unseen.datasets.tables.parquet_rows import columns_and_rows, is_parquet
+from unseen.datasets.tables.parquet_rows import is_parquet, opened
 from unseen.datasets.tables.table_files import cells_by_line
 from unseen.errors import UnseenError, nearest
 from unseen.serving.reading.inputs import Inputs, TableInputs
@@ -34,7 +34,7 @@ def columns_of(inputs: TableInputs, path: Path) -> list[str]:
     """Return the columns of a file of rows; none where it cannot be read, as its rows then say."""
     with suppress(UnseenError, UnicodeError, *BROKEN, csv.Error):
         if is_parquet(path):
-            return columns_and_rows(path)[0]
+            return list(opened(path).schema_arrow.names)
         dialect = fitted(inputs, path).dialect
         with open_text(path, dialect.encoding or "utf-8", "surrogateescape") as file:
             rows = cells_by_line(file, dialect.separator or ",", strict=False)
