@@ -38,7 +38,7 @@ def check_receipt(answer: Mapping[str, Value], payload: str) -> dict[str, Any]:
     return document
 
 
-def keep(folder: Path, round: int, order: int, receipts: Sequence[Document]) -> None:
+def write_receipts(folder: Path, round: int, order: int, receipts: Sequence[Document]) -> None:
     """Keep the receipts of an exchange, at the server.
 
     Args:
@@ -52,8 +52,8 @@ def keep(folder: Path, round: int, order: int, receipts: Sequence[Document]) -> 
     write_atomically(folder / FOLDER / f"{round}-{order}.json", content)
 
 
-def kept(folder: Path, round: int, order: int) -> list[dict[str, Any]]:
-    """Return the receipts of the last exchange before a place in a job; see `keep`."""
+def last_receipts(folder: Path, round: int, order: int) -> list[dict[str, Any]]:
+    """Return the receipts of the last exchange before a place in a job; see `write_receipts`."""
     places = [tuple(map(int, path.stem.split("-"))) for path in (folder / FOLDER).glob("*.json")]
     earlier = [place for place in places if place < (round, order)]
     if not earlier:

@@ -28,7 +28,7 @@ from unseen.federation.flower.answers import Judge, reasons
 from unseen.federation.flower.question import Question
 from unseen.federation.flower.reply_checks import beyond, unlike
 from unseen.federation.flower.script import Position
-from unseen.federation.flower.server_receipts import check_receipt, keep, kept
+from unseen.federation.flower.server_receipts import check_receipt, last_receipts, write_receipts
 from unseen.federation.flower.site_messages import KEPT, Link, Waiting
 from unseen.federation.flower.site_question import EXCHANGE, payload_of
 from unseen.federation.standing import MESSAGES
@@ -144,7 +144,7 @@ class Sites(Backend):
             rows = {n: reply.rows["statistics"] for n, reply in replies.items() if n not in faults}
             faults |= totals.far(rows)
         if signs:
-            keep(self.folder, turn.round, turn.order, [*receipts.values()])
+            write_receipts(self.folder, turn.round, turn.order, [*receipts.values()])
         # A bad answer is left where it is: what is wrong with it is known.
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]
 
@@ -155,7 +155,7 @@ class Sites(Backend):
         about += f" · round {turn.round} · {turn.exchange} · layout {own.layout}"
         head = {**self.head, "position": asdict(own)}
         if kind == EXCHANGE:
-            head["receipts"] = kept(self.folder, turn.round, turn.order)
+            head["receipts"] = last_receipts(self.folder, turn.round, turn.order)
         sums = {} if self.statistics is None else {terms.STATISTICS: self.statistics}
         return about, {**sums, "head": json.dumps(head)}
 
