@@ -62,4 +62,5 @@ def test_a_notebook_shows_page_picture_and_table(answer: Choice) -> None:
     assert [*table.index] == [row.recipe for row in answer.rows]
     assert (table["low"] < table["high"]).all() and table.loc["glm", "mean"] > 0.79
     assert len(shown.plot().axes[0].get_yticklabels()) == len(answer.rows)
+    assert shown.plot()._repr_png_().startswith(b"\x89PNG")  # as notebooks ask for it
     assert shown._repr_html_().startswith("<iframe srcdoc=")

@@ -187,6 +187,8 @@ def test_health_card_and_the_page_need_nothing_from_elsewhere(
     page = httpx.get(f"{address}/")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert not re.findall(r"(?:src|href)=[\"']?(?:https?:)?//", page.text)
+    assert re.findall(r'<input data-column="(\w+)"', page.text) == ["age", "dose"]
+    assert re.findall(r'<select data-column="(\w+)"', page.text) == ["drug"]
     paths = httpx.get(f"{address}/openapi.json").json()["paths"]
     assert {"/predict", "/predict/csv", "/predict/parquet", "/health", "/card"} <= paths.keys()
     example = paths["/predict"]["post"]["requestBody"]["content"]["application/json"]["example"]

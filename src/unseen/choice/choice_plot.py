@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from unseen.choice.answer import Choice
+from unseen.results.drawing import picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,9 +15,7 @@ def plot(choice: Choice) -> "Figure":
     Args:
         choice: The answer.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 1 + 0.36 * len(choice.rows)), layout="constrained")
+    figure = picture(8, 1 + 0.36 * len(choice.rows))
     axes = figure.subplots()
     most = max(choice.rows_at.values())
     for place, row in enumerate(choice.rows):

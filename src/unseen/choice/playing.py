@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unseen.choice.budget import Spent, Tracker, trainings
+from unseen.choice.budget import EXACT, Spent, Tracker, trainings
 from unseen.choice.constant import constant_trial
 from unseen.choice.rate_search import DIVERGED, Played, Run, Search
 from unseen.choice.rates import LIMIT, changed, until_flat
@@ -180,8 +180,9 @@ class Game:
         """How recipes are played."""
         asked = self.candidates
         return Search(
-            asked.study, asked.rates, self.run, asked.metric, self.say, asked.flat, asked.wider
-        )
+            asked.study, asked.rates, self.run, asked.metric, self.say, asked.flat, asked.wider,
+            lambda folder: folder.exists() or self.tracker is None or not self.tracker.exceeds(0),
+        )  # fmt: skip
 
     def trials(self) -> Trials:
         """Play all recipes."""
@@ -197,7 +198,7 @@ class Game:
     def within_budget(
         self, holdout: Mapping[str, int]
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:
-        """Play recipes one after the other as long as the budget lasts.
+        """Play recipes one after the other as long as the budget lasts, exact fits first.
 
         Returns:
             Those that were played; those that the budget does not hold, with what they take; those
@@ -207,7 +208,7 @@ class Game:
         late, unable = dict[str, str](), dict[str, str]()
         if tracker is None or tracker.deadline is None:
             return rows, late, unable
-        for name in rows:
+        for name in sorted(rows, key=lambda name: name not in EXACT):
             try:
                 if name not in tracker.always and tracker.exceeds(tracker.needs(name)):
                     raise Spent(name)
@@ -254,7 +255,10 @@ class Game:
 
     def with_own_models(self, trials: Trials) -> Trials:
         """Return the trials with one site's own model, if the budget and its training allow it."""
+        tracker = self.tracker
         try:
+            if tracker is not None and tracker.left[ALONE] and tracker.exceeds(0):
+                raise Spent(ALONE)
             elsewhere = alone_elsewhere(self.search, trials.by_recipe[BASE].best, self.out)
         except Spent:
             return replace(trials, not_tried={**trials.not_tried, ALONE: ""})

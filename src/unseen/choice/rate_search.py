@@ -94,6 +94,7 @@ class Search:
         say: Receives lines of progress.
         flat: Whether recipes that train by rounds do so until flat.
         wider: Whether rates beyond those are tried where the best is the last of them.
+        affords: Whether there is time for the records of such a rate, which may be there already.
     """
 
     study: StudySpec
@@ -103,6 +104,7 @@ class Search:
     say: Callable[[str], None] = lambda line: None
     flat: bool = False
     wider: bool = False
+    affords: Callable[[Path], bool] = lambda folder: True
 
     def played(self, recipes: Sequence[str], holdout: Any, out: Path) -> Played:
         """Play recipes, those that train by rounds at every rate."""
@@ -119,7 +121,8 @@ class Search:
             for factor, names in edges(best, played.figures).items():
                 further = studies(self.study, [factor], names, holdout, out, self.flat)
                 for rated in further:
-                    played = self._add(played, rated, refused)
+                    if self.affords(rated.folder):
+                        played = self._add(played, rated, refused)
         played.refused |= refused
         for name in played.ran:
             if name not in played.figures and name not in played.refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
@@ -63,13 +64,29 @@ def lines(records: Sequence[dict[str, Any]], metric: str, tasks: Sequence[str]) 
     return figure
 
 
-def _panels(count: int, height: float) -> tuple[Figure, list[Any]]:
-    """Return a figure with as many panels, and these; it belongs to no window."""
+def picture(width: float, height: float) -> Figure:
+    """Return an empty figure that a notebook shows without a magic command; it has no window.
+
+    Args:
+        width: In inches.
+        height: In inches.
+    """
     from matplotlib.figure import Figure
 
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            content = io.BytesIO()
+            self.savefig(content, format="png", dpi=120)
+            return content.getvalue()
+
+    return Picture(figsize=(width, height), layout="constrained")
+
+
+def _panels(count: int, height: float) -> tuple[Figure, list[Any]]:
+    """Return a figure with as many panels, and these."""
     across = min(count, WIDE)
     down = -(-count // across)
-    figure = Figure(figsize=(3.6 * across, height * down), layout="constrained")
+    figure = picture(3.6 * across, height * down)
     grid = figure.subplots(down, across, sharey="row", squeeze=False)
     axes = list(grid.flat)
     for axis in axes[count:]:

@@ -24,7 +24,8 @@ def page(trained: Trained, evaluation: Evaluation) -> str:
         for one in all_figures
     ]
     spec = trained.spec
-    about = f"{spec['model']}, trained by {spec['method']} at {', '.join(spec['sites']['sources'])}"
+    kind = spec["fits"].capitalize() if "fits" in spec else spec["model"]
+    about = f"{kind}, trained by {spec['method']} at {', '.join(spec['sites']['sources'])}"
     return render(
         "unseen.serving", "evaluation.html.jinja",
         title=spec["name"], about=f"{about}; fingerprint {spec['fingerprint']}",

@@ -208,8 +208,19 @@ def page(service: Service) -> str:
         "unseen.serving", "endpoint.html.jinja",
         about=about, table=service.table, version=__version__, spec=service.trained.spec,
         notes=service.policy.notes(), example=json.dumps({"rows": [example]}, indent=1),
-        columns=columns(service), names=list(example),
+        columns=columns(service), names=list(example), fields=fields(service),
     )  # fmt: skip
+
+
+def fields(service: Service) -> list[tuple[str, object, tuple[str, ...]]]:
+    """Return each column's name, a value of it, and the values to choose from; none for numbers."""
+    inputs = service.trained.inputs
+    if not isinstance(inputs, TableInputs):
+        return []
+    return [
+        (name, value, tuple(inputs.levels.get(name, ())))
+        for name, value in service.example().items()
+    ]
 
 
 def columns(service: Service) -> list[tuple[str, str]]:
