@@ -1,6 +1,7 @@
 """A data frame means what the same rows mean as a file, in training and in use."""
 
 import csv
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import unseen
 from unseen.errors import UnseenError
@@ -224,3 +229,34 @@ def test_faults_name_the_row_of_the_frame(tmp_path: Path) -> None:
     frame.loc[frame.index[7], "died"] = "perhaps"
     (fault,) = unseen.evaluate(model, frame).faults
     assert str(fault).startswith("row 7: its label died = 'perhaps'")
+
+
+def test_an_estimator_takes_words_as_scikit_learn_does_behind_an_encoder() -> None:
+    frame = rows()
+    frame.loc[frame.index[::11], "drug"] = None
+    x, numbers = frame[["age", "dose", "drug"]], ["age", "dose"]
+    estimator = unseen.FederatedClassifier("glm").fit(x, frame.died, groups=frame.site)
+    encoder = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), ["drug"]))
+    theirs = make_pipeline(encoder, LogisticRegression(C=1, tol=1e-10)).fit(x, frame.died)
+    for own in (
+        x,
+        x.astype({"drug": "category"}),
+        x.assign(drug=x.drug.map({"a": " a", "b": "b"})),
+    ):
+        found = estimator.predict_proba(own)
+        np.testing.assert_allclose(found, theirs.predict_proba(x), atol=1e-5)
+    assert np.isfinite(estimator.predict_proba(x.assign(drug="new"))).all()
+    other = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(other.predict(x), estimator.predict(x))
+    with pytest.raises(UnseenError, match="takes arrays of numbers"):
+        unseen.FederatedClassifier().fit(x.to_numpy(), frame.died)
+
+
+def test_an_estimator_takes_words_of_polars() -> None:
+    polars = pytest.importorskip("polars")
+    frame = rows()
+    x = frame[["age", "drug"]]
+    by_pandas = unseen.FederatedClassifier().fit(x, frame.died, groups=frame.site)
+    own = polars.DataFrame(x.to_dict("list"))
+    by_polars = unseen.FederatedClassifier().fit(own, frame.died, groups=frame.site)
+    np.testing.assert_array_equal(by_polars.predict_proba(own), by_pandas.predict_proba(x))
