@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import unseen
+from unseen.datasets.tables.frames import arrow_of, parquet_of
 from unseen.errors import UnseenError
 from unseen.serving.evaluate import Site
 from unseen.serving.reading.new_rows import from_mappings
@@ -260,3 +261,39 @@ def test_an_estimator_takes_words_of_polars() -> None:
     own = polars.DataFrame(x.to_dict("list"))
     by_polars = unseen.FederatedClassifier().fit(own, frame.died, groups=frame.site)
     np.testing.assert_array_equal(by_polars.predict_proba(own), by_pandas.predict_proba(x))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize("offset", [0.0, 1e9, 1e12])
+def test_figures_of_numbers_far_from_0_are_those_of_the_file(
+    offset: float, form: str, tmp_path: Path
+) -> None:
+    frame = rows().drop(columns=["died", "drug"])
+    frame["y"] = 2 * frame.age + 3 * frame.dose + offset
+    data: Any = frame
+    if form == "csv":
+        data = written(frame, tmp_path)
+    elif form == "parquet":
+        data = tmp_path / "rows.parquet"
+        data.write_bytes(parquet_of(arrow_of(frame)))
+    options = {"label": "y", "task": "regression"}
+    model = trained(data, tmp_path, **options) if form != "frame" else unseen.train(
+        unseen.Study(dataset=frame, domain="site", methods=["glm"], **options), tmp_path / "m"
+    )  # fmt: skip
+    answers = unseen.predict(model, data)["prediction"].to_numpy(float)
+    right = np.sqrt(np.mean((answers - frame.y) ** 2))
+    measured = unseen.evaluate(model, data, metrics=["rmse", "r2"])
+    squares = [site.metrics["rmse"].value ** 2 * site.examples for site in measured.sites]
+    assert np.sqrt(sum(squares) / len(frame)) == pytest.approx(right, rel=1e-3)
+    assert right < 1
+
+
+@pytest.mark.parametrize("role", ["text", "drop"])
+def test_a_cell_of_any_length_is_read(role: str, tmp_path: Path) -> None:
+    frame = rows().assign(note=["fine, all well"] * 60 + ["not well"] * 60)
+    frame.loc[frame.index[7], "note"] = "w " * 100_000
+    path = written(frame, tmp_path)
+    model = trained(path, tmp_path, **{role: ["note"]})
+    assert unseen.predict(model, path)["error"].isna().all()
+    assert unseen.predict(model, frame)["error"].isna().all()
+    assert not unseen.evaluate(model, path).faults
