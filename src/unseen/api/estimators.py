@@ -97,8 +97,9 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             if "could not convert string" not in str(error):
                 raise
             raise UnseenError(
-                f"{str(error).rstrip('.')}: {type(self).__name__} takes arrays of numbers.",
-                remedy="Pass a data frame, whose columns of words are categories.",
+                f"{str(error).rstrip('.')}: {type(self).__name__} takes numbers, and words in columns of a "
+                "data frame that held words in fit.",
+                remedy="Pass a data frame in place of an array, or correct the cell.",
             ) from error
 
     def _fit(self, X: np.ndarray, y: Tensor, groups: Any, classes: int | None) -> None:
