@@ -97,8 +97,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             if "could not convert string" not in str(error):
                 raise
             raise UnseenError(
-                f"{str(error).rstrip('.')}: {type(self).__name__} takes numbers, and words in columns of a "
-                "data frame that held words in fit.",
+                f"{str(error).rstrip('.')}: {type(self).__name__} takes numbers, "
+                "and words in columns of a data frame that held words in fit.",
                 remedy="Pass a data frame in place of an array, or correct the cell.",
             ) from error
 
