@@ -1,5 +1,8 @@
 """The check of a table, against pandas' reading, means by site and description of the same file.
 
+And reading of labelled rows for training, prediction and evaluation, up to the features of a
+network, against pandas' reading and scikit-learn's scaling and encoding.
+
 A csv file of 23 columns: measurements with gaps, whole numbers, categories, a flag and a label at
 eight sites.
 """
@@ -8,21 +11,33 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from harness import Goal, interleaved, main, peak_memory
 
+from unseen import Study, train
+from unseen.datasets import load
 from unseen.datasets.summary import inspect
+from unseen.datasets.tables.encoding import encode
 from unseen.expression import Call
+from unseen.serving.directory import Trained
+from unseen.serving.policy import policy_of
+from unseen.serving.predict import Columns, predict, writing
+from unseen.serving.reading.labelled import LabelledData, Request
 
 ROWS = (100_000, 1_000_000)
 extras = ("pandas",)
 goals = [
     Goal("ratio", "CPU seconds of the check, over those of pandas, 100,000 rows", at_most=4),
     Goal("seconds", "CPU seconds of the check of 1,000,000 rows", at_most=20),
+    Goal("training", "CPU seconds of reading for training, over theirs", at_most=2),
+    Goal("prediction", "CPU seconds of answers from csv to csv, over theirs", at_most=2),
+    Goal("evaluation", "CPU seconds of reading labelled rows, over theirs", at_most=2),
     Goal("memory", "MiB that the check of 1,000,000 rows takes", at_most=1024),
 ]
 
@@ -56,14 +71,83 @@ def described(path: Path) -> None:
     frame.describe(include="all")
 
 
+def pipeline() -> Any:
+    """Return scikit-learn's gaps, scaling, indicators and logistic regression."""
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    numbers = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    words = make_column_selector(dtype_exclude="number")
+    columns = make_column_transformer(
+        (numbers, make_column_selector(dtype_include="number")), (OneHotEncoder(), words)
+    )
+    return make_pipeline(columns, LogisticRegression(max_iter=1000))
+
+
+def rows_of(path: Path) -> tuple[Any, Any]:
+    import pandas
+
+    frame = pandas.read_csv(path)
+    return frame.drop(columns=["site", "died"]), frame["died"]
+
+
+def transformed(path: Path) -> None:
+    pipeline()[:-1].fit_transform(rows_of(path)[0])
+
+
+def answered(fitted: Any, path: Path) -> None:
+    import pandas
+
+    x, _ = rows_of(path)
+    frame = pandas.DataFrame(fitted.predict_proba(x)).assign(prediction=fitted.predict(x))
+    frame.to_csv(path.with_suffix(".answers"), index=False)
+
+
+def for_training(path: Path) -> None:
+    data = load("table", None, path=str(path), domain="site", label="died")
+    assert data.schema is not None
+    statistics = torch.stack([data.schema.sums(domain.x) for domain in data.domains]).sum(0)
+    for domain in data.domains:
+        encode(data.schema, statistics, domain.x)
+
+
+def for_prediction(trained: Trained, path: Path) -> None:
+    policy = policy_of(trained)
+    columns = Columns.of(trained, policy, (), False)
+    with writing(path.with_suffix(".lines"), "csv", columns) as write_line:
+        for line in predict(trained, [path], policy=policy):
+            write_line(line)
+
+
+def for_evaluation(trained: Trained, path: Path) -> None:
+    for _ in LabelledData(trained, Request(path)).batches():
+        pass
+
+
 def run(quick: bool) -> dict[str, Any]:
     """Time both in turn on a small file, and the check on a large one."""
     with tempfile.TemporaryDirectory() as folder:
         small, large = (Path(folder) / f"{n}.csv" for n in ("small", "large"))
         write(small, 2_000 if quick else ROWS[0])
         ways = {"pandas": partial(described, small), "check": partial(check, small)}
-        timings = interleaved(ways, repeats=1 if quick else 5)
+        repeats = 1 if quick else 5
+        timings = interleaved(ways, repeats=repeats)
         measured = timings.rows("23 columns, 100,000 rows", "pandas")
+        dataset = f"table(path={str(small)!r}, site='site', label='died')"
+        trained = train(Study(dataset=dataset, methods=["glm"]), Path(folder) / "model")
+        fitted = pipeline().fit(*rows_of(small))
+        readers: dict[str, Callable[[], object]] = {
+            "pandas and scikit-learn": partial(transformed, small),
+            "their answers": partial(answered, fitted, small),
+            "training": partial(for_training, small),
+            "prediction": partial(for_prediction, trained, small),
+            "evaluation": partial(for_evaluation, trained, small),
+        }
+        reading = interleaved(readers, repeats=repeats)
+        measured += reading.rows("rows as features", "pandas and scikit-learn")
         if quick:
             return {"measured": measured, "goals": {}, "notes": []}
         write(large, ROWS[1])
@@ -72,6 +156,9 @@ def run(quick: bool) -> dict[str, Any]:
         goal = {
             "ratio": timings.ratio("check", "pandas", cpu=True).list(),
             "seconds": statistics.median(alone.cpu["check"]),
+            "training": reading.ratio("training", "pandas and scikit-learn", cpu=True).list(),
+            "prediction": reading.ratio("prediction", "their answers", cpu=True).list(),
+            "evaluation": reading.ratio("evaluation", "pandas and scikit-learn", cpu=True).list(),
             "memory": peak_memory(check, partial(Path, str(large))),
         }
     return {"measured": measured, "goals": goal, "notes": []}

@@ -1,6 +1,7 @@
 """A data frame means what the same rows mean as a file, in training and in use."""
 
 import csv
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,13 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import unseen
+from unseen.datasets.tables.frames import arrow_of, parquet_of
 from unseen.errors import UnseenError
 from unseen.serving.evaluate import Site
 from unseen.serving.reading.new_rows import from_mappings
@@ -224,3 +230,70 @@ def test_faults_name_the_row_of_the_frame(tmp_path: Path) -> None:
     frame.loc[frame.index[7], "died"] = "perhaps"
     (fault,) = unseen.evaluate(model, frame).faults
     assert str(fault).startswith("row 7: its label died = 'perhaps'")
+
+
+def test_an_estimator_takes_words_as_scikit_learn_does_behind_an_encoder() -> None:
+    frame = rows()
+    frame.loc[frame.index[::11], "drug"] = None
+    x, numbers = frame[["age", "dose", "drug"]], ["age", "dose"]
+    estimator = unseen.FederatedClassifier("glm").fit(x, frame.died, groups=frame.site)
+    encoder = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), ["drug"]))
+    theirs = make_pipeline(encoder, LogisticRegression(C=1, tol=1e-10)).fit(x, frame.died)
+    for own in (
+        x,
+        x.astype({"drug": "category"}),
+        x.assign(drug=x.drug.map({"a": " a", "b": "b"})),
+    ):
+        found = estimator.predict_proba(own)
+        np.testing.assert_allclose(found, theirs.predict_proba(x), atol=1e-5)
+    assert np.isfinite(estimator.predict_proba(x.assign(drug="new"))).all()
+    other = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(other.predict(x), estimator.predict(x))
+    with pytest.raises(UnseenError, match="in place of an array"):
+        unseen.FederatedClassifier().fit(x.to_numpy(), frame.died)
+
+
+def test_an_estimator_takes_words_of_polars() -> None:
+    polars = pytest.importorskip("polars")
+    frame = rows()
+    x = frame[["age", "drug"]]
+    by_pandas = unseen.FederatedClassifier().fit(x, frame.died, groups=frame.site)
+    own = polars.DataFrame(x.to_dict("list"))
+    by_polars = unseen.FederatedClassifier().fit(own, frame.died, groups=frame.site)
+    np.testing.assert_array_equal(by_polars.predict_proba(own), by_pandas.predict_proba(x))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize("offset", [0.0, 1e9, 1e12])
+def test_figures_of_numbers_far_from_0_are_those_of_the_file(
+    offset: float, form: str, tmp_path: Path
+) -> None:
+    frame = rows().drop(columns=["died", "drug"])
+    frame["y"] = 2 * frame.age + 3 * frame.dose + offset
+    data: Any = frame
+    if form == "csv":
+        data = written(frame, tmp_path)
+    elif form == "parquet":
+        data = tmp_path / "rows.parquet"
+        data.write_bytes(parquet_of(arrow_of(frame)))
+    options = {"label": "y", "task": "regression"}
+    model = trained(data, tmp_path, **options) if form != "frame" else unseen.train(
+        unseen.Study(dataset=frame, domain="site", methods=["glm"], **options), tmp_path / "m"
+    )  # fmt: skip
+    answers = unseen.predict(model, data)["prediction"].to_numpy(float)
+    right = np.sqrt(np.mean((answers - frame.y) ** 2))
+    measured = unseen.evaluate(model, data, metrics=["rmse", "r2"])
+    squares = [site.metrics["rmse"].value ** 2 * site.examples for site in measured.sites]
+    assert np.sqrt(sum(squares) / len(frame)) == pytest.approx(right, rel=1e-3)
+    assert right < 1
+
+
+@pytest.mark.parametrize("role", ["text", "drop"])
+def test_a_cell_of_any_length_is_read(role: str, tmp_path: Path) -> None:
+    frame = rows().assign(note=["fine, all well"] * 60 + ["not well"] * 60)
+    frame.loc[frame.index[7], "note"] = "w " * 100_000
+    path = written(frame, tmp_path)
+    model = trained(path, tmp_path, **{role: ["note"]})
+    assert unseen.predict(model, path)["error"].isna().all()
+    assert unseen.predict(model, frame)["error"].isna().all()
+    assert not unseen.evaluate(model, path).faults

@@ -53,7 +53,7 @@ def test_a_frame_is_studied_trained_predicted_and_evaluated(frame: object, tmp_p
     )  # fmt: skip
     assert study.model == f"{Small.__module__}:Small"
     assert study.training.optimiser == "sgd(lr=0.1)" and study.training.batch_size == 8
-    (written,) = (tmp_path / "cache").rglob("*.csv")
+    (written,) = (tmp_path / "cache").rglob("*.parquet")
     assert written.stat().st_mode & 0o077 == 0
     model = unseen.train(study, tmp_path / "model", leave_out=None)
     answers = unseen.predict(model, frame, threshold="youden")

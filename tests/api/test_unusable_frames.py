@@ -58,7 +58,7 @@ def test_a_frame_of_which_no_row_is_usable_is_refused(model: Trained, frame: obj
         died=["yes", None, *frame["died"][2:]], id=["two\nlines", *frame["id"][1:]]
     )
     (fault,) = unseen.evaluate(model, lines).faults
-    assert str(fault) == "the data frame, line 4: its label died is missing"
+    assert str(fault) == "row 1: its label died is missing"
 
 
 def test_a_frame_is_no_image(tmp_path: Path, frame: object) -> None:

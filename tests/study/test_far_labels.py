@@ -63,11 +63,11 @@ def test_estimators_refuse_what_they_cannot_fit_or_follow() -> None:
         unseen.FederatedRegressor(rounds="until-flat(most=200)").fit(X, y)
 
 
-def test_estimators_name_what_takes_words() -> None:
+def test_estimators_refuse_words_in_arrays_and_in_columns_of_numbers() -> None:
     frame = table(0.0).assign(sex=["f", "m"] * 75)
     model = unseen.FederatedRegressor()
-    with pytest.raises(unseen.UnseenError, match="could not convert string .*unseen.Study"):
-        model.fit(frame[["a", "sex"]], frame["y"])
+    with pytest.raises(unseen.UnseenError, match="could not convert string .* a data frame"):
+        model.fit(frame[["a", "sex"]].to_numpy(), frame["y"])
     model.fit(frame[["a", "b"]], frame["y"])
-    with pytest.raises(unseen.UnseenError, match="takes columns of numbers"):
+    with pytest.raises(unseen.UnseenError, match="or correct the cell"):
         model.predict(frame[["a", "b"]].assign(b="f"))

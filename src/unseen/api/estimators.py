@@ -20,6 +20,7 @@ from unseen.core.label_scale import Scale
 from unseen.core.outputs import predicted, probabilities
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.tables.encoding import Schema, encode, unscaled
+from unseen.datasets.tables.frame_levels import coded_frame, levels_of
 from unseen.errors import UnseenError
 from unseen.metrics.evaluation import forward
 from unseen.spec.holdout import EVERYTHING, Task
@@ -84,7 +85,10 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
-        """Return X [N, F] in float64, and y as it is; refuse words with what takes them."""
+        """Return X [N, F] in float64, and y as it is; a frame's columns of words become codes."""
+        if options.get("reset", True):
+            self._levels = levels_of(X)
+        X = coded_frame(X, self._levels)
         try:
             return validate_data(
                 self, X, *y, dtype=np.float64, ensure_all_finite="allow-nan", **options
@@ -93,16 +97,17 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             if "could not convert string" not in str(error):
                 raise
             raise UnseenError(
-                f"{str(error).rstrip('.')}: {type(self).__name__} takes columns of numbers.",
-                remedy="Encode the words, or take what reads them: "
-                "unseen.Study(dataset=frame, domain=COLUMN, label=COLUMN) and unseen.train.",
+                f"{str(error).rstrip('.')}: {type(self).__name__} takes numbers, "
+                "and words in columns of a data frame that held words in fit.",
+                remedy="Pass a data frame in place of an array, or correct the cell.",
             ) from error
 
     def _fit(self, X: np.ndarray, y: Tensor, groups: Any, classes: int | None) -> None:
         sites = np.full(len(X), ALONE) if groups is None else _sites(groups, len(X))
         self.sites_ = np.unique(sites)
         numbered = [f"x{j}" for j in range(X.shape[1])]
-        schema = Schema(tuple(map(str, getattr(self, "feature_names_in_", numbered))))
+        names = tuple(map(str, getattr(self, "feature_names_in_", numbered)))
+        schema = Schema(names, self._levels)
         x = torch.tensor(X, dtype=torch.float64)
         rows = {name: torch.from_numpy(np.flatnonzero(sites == name)) for name in self.sites_}
         sums = torch.stack([schema.sums(x[index]) for index in rows.values()]).sum(0)

@@ -132,7 +132,7 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
     options |= roles
     _check_shape(table)
     options = {key: _several(key, value) for key, value in options.items()}
-    options["categorical"] = _categorical(table, {domain, label}, options)
+    options["categorical"] = categorical_of(table, {domain, label}, options)
     if not {"task", "event"} & options.keys() and _is_float(table.column(str(label)).type):
         whole = np.mod(table.column(str(label)).drop_null().to_numpy(), 1) == 0
         options["task"] = "classification" if whole.all() else "regression"
@@ -185,7 +185,7 @@ def _several(key: str, value: Any) -> Any:
     return [value] if key in several and isinstance(value, str) else value
 
 
-def _categorical(table: Any, others: set[str | None], options: Mapping[str, Any]) -> list[str]:
+def categorical_of(table: Any, others: set[str | None], options: Mapping[str, Any]) -> list[str]:
     """The features that the frame calls categories, or words alone, and those named so.
 
     Of texts among which there are numbers the table decides, as it does of a csv file's: a word at

@@ -166,14 +166,14 @@ def levels_apart(
         "2 of 2 rows of site 'c' have a category of 'sex' that no other site has, such as 'male'"
     """
     notes = tagged(twins(levels, f"category of {name!r}"), SPELLING, "category")
-    known = codes >= 0
-    pairs = codes[known].long() * len(sites) + owners[known]
+    has_value = codes >= 0
+    pairs = codes[has_value].long() * len(sites) + owners[has_value]
     counts = pairs.bincount(minlength=len(levels) * len(sites)).view(len(levels), len(sites))
     lone = (counts > 0).sum(1) == 1
     rows, apart = counts.sum(0).tolist(), counts[lone].sum(0).tolist()
     for code, site in enumerate(sites if len(sites) > 1 else ()):
         if 2 * apart[code] >= max(1, rows[code]):
-            own = codes[known & (owners == code)].long()
+            own = codes[has_value & (owners == code)].long()
             text = (
                 f"{apart[code]:,} of {rows[code]:,} rows of site {site!r} have a category of "
                 f"{name!r} that no other site has, such as {levels[int(own[lone[own]][0])]!r}: "

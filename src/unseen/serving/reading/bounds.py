@@ -152,8 +152,9 @@ class Tally:
 
     def add(self, item: Item) -> None:
         self.read += item.x is not None or bool(item.unusual)
-        self.far += bool(item.unusual)
-        self.by.update(item.unusual.keys())
+        if item.unusual:
+            self.far += 1
+            self.by.update(item.unusual.keys())
 
     def lines(self) -> list[str]:
         """Return what to say of them at the end: nothing where all are as training's."""

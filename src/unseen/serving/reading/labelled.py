@@ -228,9 +228,9 @@ class LabelledData:
                     self.faults.append(Item(item.source, item.line, error=value))
                 else:
                     groups[domain].append((item, value))
+            self._count(item for own in groups.values() for item, _ in own)
             for name in groups:
                 items, values = zip(*groups[name], strict=True)
-                self._count(items)
                 if (x := stacked(items)) is not None:
                     groups_of = {c: _cells(items, c) for c in self.request.groups}
                     y = labels_of(self.trained, self._labels(values))

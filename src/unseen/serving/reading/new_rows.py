@@ -153,7 +153,9 @@ def from_mappings(
             name: Cells.of([item.cells[name].strip() for item in good])
             for name in inputs.schema.names
         }
-        encoded = iter(_encoded(inputs, good, columns, lenient))
+        places = [item.line or 0 for item in good]
+        with_cells = Rows("rows", places, [item.cells for item in good], columns)
+        encoded = iter(_encoded(inputs, with_cells, lenient))
         yield [item if item.error is not None else next(encoded) for item in chunk]
 
 
@@ -230,39 +232,37 @@ def _table(
 
 def _of_block(inputs: TableInputs, source: str, block: Block, lenient: bool) -> list[Item]:
     """Return the items of a block's rows, and of those without cells, in the order of lines."""
-    cells = (RowCells(block.columns, row) for row in range(len(block.lines)))
-    rows = [Item(source, line, cells=own) for line, own in zip(block.lines, cells, strict=True)]
-    items = _encoded(inputs, rows, block.columns, lenient)
+    cells = [RowCells(block.columns, row) for row in range(len(block.lines))]
+    rows = Rows(source, block.lines, cells, block.columns)
+    items = _encoded(inputs, rows, lenient)
     if not block.faults:
         return items
     items += [Item(source, line, error=fault) for line, fault in block.faults]
     return sorted(items, key=lambda item: math.inf if item.line is None else item.line)
 
 
-def _encoded(
-    inputs: TableInputs, rows: Sequence[Item], columns: Mapping[str, Cells], lenient: bool
-) -> list[Item]:
-    """Return rows with their inputs, or with what is wrong in their cells.
+@dataclass(frozen=True)
+class Rows:
+    """Rows that have cells: where they are from, their cells, and the same cells by column."""
 
-    Args:
-        inputs: What the model takes.
-        rows: The rows.
-        columns: Their cells, by column.
-        lenient: As for `read`.
-    """
-    if not rows:
+    source: str
+    lines: Sequence[int]
+    cells: Sequence[Mapping[str, str]]
+    columns: Mapping[str, Cells]
+
+
+def _encoded(inputs: TableInputs, rows: Rows, lenient: bool) -> list[Item]:
+    """Return rows with their inputs, or with what is wrong in their cells."""
+    if not rows.lines:
         return []
-    raw = inputs.values(columns)
+    raw = inputs.values(rows.columns)
     faults = dict(raw.faults)
     for i, unseen in raw.unseen.items() if not lenient else ():
         faults.setdefault(i, f"no training site had {', '.join(unseen)}")
-    usable = [i for i in range(len(rows)) if i not in faults]
+    usable = [i for i in range(len(rows.lines)) if i not in faults]
     encoded = dict(zip(usable, inputs.encode(raw.x[usable]), strict=True)) if usable else {}
-    items = list(rows)
-    for i, row in enumerate(rows):
-        if i in faults:
-            items[i] = replace(row, error=faults[i])
-        else:
-            lone = tuple(raw.unseen.get(i, ()))
-            items[i] = Item(row.source, row.line, encoded[i], cells=row.cells, unseen=lone)
-    return items
+    lone = {i: tuple(unseen) for i, unseen in raw.unseen.items() if i not in faults}
+    return [
+        Item(rows.source, line, encoded.get(i), faults.get(i), (), own, lone.get(i, ()))
+        for i, (line, own) in enumerate(zip(rows.lines, rows.cells, strict=True))
+    ]
