@@ -248,7 +248,7 @@ def test_counts_of_trees_are_of_enough_rows(
             continue
         agreement = json.loads(question["head"])["agreement"] | {"run": f"another {place}"}
         Approvals(site.account).approve(*Approvals(site.account).every())
-        answer = run.ask("0", at(question, {"agreement": agreement}))
+        answer = run.ask("0", vouched(at(question, {"agreement": agreement}), tmp_path / "kits"))
         row, exchange = answer["row/model"], json.loads(question["head"])["position"]["exchange"]
         if exchange == "bins":
             rows = row[: 4 * 1025]

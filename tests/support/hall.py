@@ -132,14 +132,15 @@ def kits(folder: Path, sites: Mapping[str, str], data: Path, policy: str = OPEN)
     return found
 
 
-def vouched(
-    question: Mapping[str, Any], places: Path, round: int = 0, exchange: str = "train"
-) -> Answer:
-    """The question with receipts of an exchange before it, as sites that work together sign them.
+def vouched(question: Mapping[str, Any], places: Path) -> Answer:
+    """The question with receipts of its run, as sites that work together sign them.
 
     places: Folder of all kits.
     """
     head = json.loads(question["head"])
+    if not head.get("receipts"):
+        return dict(question)
+    round, exchange = (head["receipts"][0][key] for key in ("round", "exchange"))
     position = Position(**{**head["position"], "round": round, "exchange": exchange})
     run, members = head["agreement"]["run"], head["agreement"]["members"]
     about = {
