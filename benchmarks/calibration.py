@@ -19,9 +19,9 @@ import torch
 from unseen import Client, Model, Split, Training
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop, Calibration
-from unseen.local.train import Train
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop, Calibration
+from unseen.methods.local.train import Train
 
 VARIANTS = {
     "mmd": {},

@@ -26,9 +26,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from unseen.core.client import Split, Stored
 from unseen.core.turn import keyed
-from unseen.datasets.image_files.cache import decoded
-from unseen.datasets.image_files.images import Tree, View
-from unseen.datasets.image_files.layout import LAYOUTS
+from unseen.data.image_files.cache import decoded
+from unseen.data.image_files.images import Tree, View
+from unseen.data.image_files.layout import LAYOUTS
 
 
 class Files(Dataset):

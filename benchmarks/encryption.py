@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from harness import Goal, main
 
-from unseen.combine import PPDG, DenseRows
 from unseen.core.apply import Add
 from unseen.core.exchange import Exchange, Method, Reply, Slot
+from unseen.core.metrics.evaluation import plain
 from unseen.core.turn import Turn, keyed
-from unseen.metrics.evaluation import plain
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.combine import PPDG, DenseRows
 from unseen.privacy import channel, ckks, kinds, seal
 from unseen.privacy.ckks import arithmetic
 

@@ -26,12 +26,12 @@ from PIL import Image
 
 from unseen.core.row_store import keep_freed_memory
 from unseen.core.turn import keyed
-from unseen.datasets.image_files.folder import load
-from unseen.models import build
-from unseen.models.stages import cut
-from unseen.models.weight_files import Source
-from unseen.spec.study import StudySpec
-from unseen.study.frozen import cores, featured
+from unseen.data.image_files.folder import load
+from unseen.data.networks import build
+from unseen.data.networks.stages import cut
+from unseen.data.networks.weight_files import Source
+from unseen.studies.execution.frozen import cores, featured
+from unseen.studies.settings.study import StudySpec
 
 GOAL = 1.3
 

@@ -25,8 +25,8 @@ from unseen import Client, InProcess, Model, Split, Training, method, start
 from unseen.core.optimiser import SGD
 from unseen.core.round import play_round
 from unseen.core.turn import keyed
-from unseen.datasets.digits import rotate
-from unseen.models import build
+from unseen.data.digits import rotate
+from unseen.data.networks import build
 
 ANGLES = (15, 30, 45, 60, 75)
 goals = [

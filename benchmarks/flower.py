@@ -216,7 +216,7 @@ def plain(folder: Path, start: Callable[[Path, str], None], rounds: int) -> list
 
 def ours(folder: Path, start: Callable[[Path, str], None], rounds: int) -> list[float]:
     """Seconds of each round after the first of FedAvg as a study."""
-    from unseen.federation.flower import bundle
+    from unseen.sites.flower import bundle
 
     out = folder / f"ours-{time.time_ns()}"
     study = folder / "study.toml"
@@ -240,13 +240,13 @@ def gaps(times: Sequence[float]) -> list[float]:
 
 def in_place(backend: str, rounds: int) -> tuple[float, float]:
     """Seconds of a round's work at the clients, and of the whole round, in a fresh process."""
-    import unseen.local.train
+    import unseen.methods.local.train
     from unseen import Study
-    from unseen.results import records
+    from unseen.studies.results import records
 
     times: list[float] = []
     spent: list[float] = []
-    append, call = records.Log.append, unseen.local.train.Train.__call__
+    append, call = records.Log.append, unseen.methods.local.train.Train.__call__
 
     def noted(log: Any, name: str, found: Any) -> None:
         if name == "rounds.jsonl":
@@ -260,7 +260,7 @@ def in_place(backend: str, rounds: int) -> tuple[float, float]:
         return made
 
     records.Log.append = noted  # type: ignore[method-assign]
-    unseen.local.train.Train.__call__ = timed  # type: ignore[method-assign]
+    unseen.methods.local.train.Train.__call__ = timed  # type: ignore[method-assign]
     study = Study(
         dataset="rotated-digits", model="mnist-cnn", methods=["fedavg"], targets=["75"],
         seeds=1, rounds=rounds, evaluate_every=rounds, training={"steps": 1, "batch_size": 32},

@@ -31,14 +31,14 @@ from unseen.core.round import play_round
 from unseen.core.rows import DenseRows, gram
 from unseen.core.turn import keyed
 from unseen.core.vector import stack
-from unseen.datasets.digits import rotate
+from unseen.data.digits import rotate
+from unseen.data.networks import build
 from unseen.engine import batch_layers
 from unseen.engine.batch_layers import by_products
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked
-from unseen.images.augment import build as build_augment
-from unseen.models import build
+from unseen.methods.images.augment import build as build_augment
 
 #: Nets with layers that look at a batch or draw, and what changes their images.
 LAYERS = (("bn-cnn", ""), ("bn-cnn", "flip"), ("mlp(widths=[64], dropout=0.3)", ""))

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from harness import cpu_seconds, forget_peak, fresh, main, status
 
-from unseen.combine import PPDG, Combine, Mean
 from unseen.core.turn import keyed
 from unseen.core.vector import stack
+from unseen.methods.combine import PPDG, Combine, Mean
 
 goals: list[Any] = []
 RULES: dict[str, Combine] = {

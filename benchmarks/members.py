@@ -14,8 +14,8 @@ from unseen.core import play_round
 from unseen.core.exchange import Blueprint
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed, other_seed
+from unseen.data.networks import build
 from unseen.engine.stacked import Stacked
-from unseen.models import build
 
 #: Without it, boost takes some four times as long.
 extras = ("fast",)

@@ -17,8 +17,8 @@ from typing import Any
 from harness import Goal, main
 
 from unseen import Study
+from unseen.core.record_lines import LEDGER, read_lines
 from unseen.privacy.ledger import summary
-from unseen.results.records import LEDGER, read_lines
 
 #: Opacus accounts for ε.
 extras = ("dp",)

@@ -21,11 +21,11 @@ from pathlib import Path
 import torch
 
 from unseen import Model
-from unseen.combine import WeightedGeometricMean
 from unseen.core.client import Client, Split
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop, Environments
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.combine import WeightedGeometricMean
+from unseen.methods.gradient import Backprop, Environments
 
 TURN = Turn(seed=0, round=0, rounds=1)
 RULE = WeightedGeometricMean()

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from unseen.combine import PPDG
 from unseen.core.vector import stack
+from unseen.methods.combine import PPDG
 
 LAM = 0.1
 

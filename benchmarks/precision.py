@@ -19,7 +19,7 @@ from unseen import Client, InProcess, Model, Split, Study, Training, method, sta
 from unseen.core.optimiser import SGD
 from unseen.core.round import play_round
 from unseen.core.turn import keyed
-from unseen.models import build
+from unseen.data.networks import build
 
 goals: list[Goal] = []
 NETS = {

@@ -26,11 +26,11 @@ from pathlib import Path
 import torch
 
 from unseen.core.round import play_round
-from unseen.spec.named import parse_override, split_list
-from unseen.study import Study
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import prepare
-from unseen.study.runtime import Runtime
+from unseen.studies.execution import Study
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.execution.runtime import Runtime
+from unseen.studies.settings.named import parse_override, split_list
 
 
 class Playing:

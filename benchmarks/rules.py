@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from harness import Goal, interleaved, main, peak_memory
 
-from unseen.combine import PPDG, PCGrad, WeightedGeometricMean
 from unseen.core.row_store import keep_freed_memory
 from unseen.core.vector import stack
 from unseen.errors import UnseenError
+from unseen.methods.combine import PPDG, PCGrad, WeightedGeometricMean
 
 SIZES = {"44 k": 43_960, "7.0 M": 6_964_106, "11.7 M": 11_689_512, "25.6 M": 25_557_032}
 CLIENTS = (3, 5, 13, 26)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from harness import Goal, forget_peak, fresh, interleaved, main, status
 
-from unseen.combine import PPDG
 from unseen.core.rows import DenseRows, gram
 from unseen.core.turn import keyed
 from unseen.core.vector import stack
+from unseen.methods.combine import PPDG
 
 goals: list[Goal] = []
 
@@ -36,8 +36,8 @@ def played(clients: int, width: int, name: str, rounds: int, share: int = 0) -> 
     from unseen import Client, InProcess, Model, Split, Training, method, start
     from unseen.core.optimiser import SGD
     from unseen.core.round import play_round
-    from unseen.models import build
-    from unseen.study.job import traffic
+    from unseen.data.networks import build
+    from unseen.studies.execution.job import traffic
 
     generator = keyed("x")
     roster = {}

@@ -16,10 +16,10 @@ from harness import Goal, interleaved, main
 from unseen import Client, InProcess, Model, Split, Training, method, play, start
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
+from unseen.data.networks import build
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked
-from unseen.models import build
 
 SHAPE, CLASSES = (20,), 5
 SIZES = (64, 256)

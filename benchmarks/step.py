@@ -23,10 +23,10 @@ from unseen import Client, Model, Split, Training
 from unseen.core.optimiser import Adam
 from unseen.core.row_store import MIB, MMAP_THRESHOLD, TRIM_THRESHOLD
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.local.train import Train
-from unseen.models import build
-from unseen.models.layers import Sequential
+from unseen.data.networks import build
+from unseen.data.networks.layers import Sequential
+from unseen.methods.gradient import Backprop
+from unseen.methods.local.train import Train
 
 goals: list[Goal] = []
 NETS = {"lenet": (1, 28, 28), "mnist-cnn": (1, 28, 28), "resnet18": (3, 64, 64)}

@@ -21,9 +21,9 @@ import torch
 from harness import Goal, interleaved, main, peak_memory
 
 from unseen import Study, train
-from unseen.datasets import load
-from unseen.datasets.summary import inspect
-from unseen.datasets.tables.encoding import encode
+from unseen.data import load
+from unseen.data.summary import inspect
+from unseen.data.tables.encoding import encode
 from unseen.expression import Call
 from unseen.serving.directory import Trained
 from unseen.serving.policy import policy_of

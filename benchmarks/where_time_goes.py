@@ -63,7 +63,7 @@ CHILD = """
 import cProfile, contextlib, importlib, json, sys, threading, time
 out, *command = sys.argv[1:]
 loaded = {}
-for name in ("cli", "cli.main", "study", "study.runner", "study.run"):
+for name in ("cli", "cli.main", "studies.execution", "studies.execution.runner"):
     with contextlib.suppress(ModuleNotFoundError):  # older trees have others
         loaded[name] = importlib.import_module(f"unseen.{name}")
 imports = time.process_time()
@@ -136,7 +136,7 @@ def part_of(function: Function, source: str) -> str | None:
     """Return the part that a function belongs to; None: its callers'.
 
     Example:
-        >>> part_of(("/here/src/unseen/combine/ppdg.py", 3, "combine"), "/here/src/unseen/")
+        >>> part_of(("/here/src/unseen/methods/combine/ppdg.py", 3, "combine"), "/here/src/unseen/")
         'server'
     """
     file, _, name = function

@@ -15,10 +15,10 @@ from harness import Goal, interleaved, main
 from unseen import Client, Model, Split
 from unseen.core.row_store import keep_freed_memory
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.local import in_parts
-from unseen.local.train import FullGradient
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.local import in_parts
+from unseen.methods.local.train import FullGradient
 
 goals = [
     Goal("cifar", "FedILC's CIFAR net, parts of 2^19 numbers against 2^22", at_most=0.8),

@@ -34,14 +34,14 @@ from torch import Tensor
 
 from unseen import Study
 from unseen.core.turn import Turn
-from unseen.datasets.heart import HOSPITALS
+from unseen.data.heart import HOSPITALS
 from unseen.engine.inprocess import InProcess
-from unseen.federation.process import descendants
-from unseen.federation.standing import standing
 from unseen.privacy import blind
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import prepare
-from unseen.study.runtime import Runtime
+from unseen.sites.process import descendants
+from unseen.sites.standing import standing
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.execution.runtime import Runtime
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 

@@ -28,12 +28,12 @@ from pathlib import Path
 import faulty
 import flood
 
-from unseen.federation.kits import certificates
-from unseen.federation.kits.kit import Kit
-from unseen.federation.kits.provision import described, provision
-from unseen.federation.serve import settle
-from unseen.federation.standing import STANDING, standing
-from unseen.study import Study
+from unseen.sites.kits import certificates
+from unseen.sites.kits.kit import Kit
+from unseen.sites.kits.provision import described, provision
+from unseen.sites.serve import settle
+from unseen.sites.standing import STANDING, standing
+from unseen.studies.execution import Study
 
 #: How long any one thing may take, in seconds.
 PATIENCE = 1800

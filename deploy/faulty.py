@@ -33,9 +33,9 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from unseen.federation.flower import site_handler
-from unseen.federation.flower import terms
-from unseen.federation.flower.site import Site
+from unseen.sites.flower import site_handler
+from unseen.sites.flower import terms
+from unseen.sites.flower.site import Site
 from unseen.engine.messages import pack, unpack
 
 app = ClientApp()

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from unseen.federation.kits.kit import Kit
-from unseen.federation.port import HAND_BACK
-from unseen.federation.probe import ask
+from unseen.sites.kits.kit import Kit
+from unseen.sites.port import HAND_BACK
+from unseen.sites.probe import ask
 
 HEAD = b"POST /v1/fleet/push-messages HTTP/1.1\r\nhost: a\r\ncontent-type: application/protobuf\r\n"
 

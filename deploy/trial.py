@@ -30,13 +30,13 @@ import faulty
 import flood
 from drill import Part
 
-from unseen.federation.kits.kit import ACCOUNT, Kit
-from unseen.federation.model_study import model_study
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.policy.proposals import Proposal, federated
-from unseen.federation.standing import standing
 from unseen.serving.directory import fingerprint
-from unseen.study import Study
+from unseen.sites.kits.kit import ACCOUNT, Kit
+from unseen.sites.model_study import model_study
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.proposals import Proposal, federated
+from unseen.sites.standing import standing
+from unseen.studies.execution import Study
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "federation-trial.md"
 TESTS = Path(__file__).parent.parent / "tests" / "federation"
@@ -647,7 +647,7 @@ def tested(ward: Ward, *words: str) -> None:
 
 def family(pid: int) -> list[int]:
     """A process and all that it started."""
-    from unseen.federation.process import descendants
+    from unseen.sites.process import descendants
 
     return [pid, *descendants(pid)]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 import unseen
-from unseen.combine import Weighted
 from unseen.core import Method, Reference, RuleState, Table
 from unseen.errors import number
 from unseen.methods.base import federated
+from unseen.methods.combine import Weighted
 
 REFERENCE = Reference("Not published.", "")  # the line of lists, and the BibTeX entry
 

@@ -14,29 +14,29 @@ import torch
 
 from unseen.api.functions import predict
 from unseen.cli.model_server import serve
-from unseen.combine import JacobianDescent
-from unseen.datasets import load
-from unseen.datasets.image_files.dicom import image_of
+from unseen.data import load
+from unseen.data.image_files.dicom import image_of
+from unseen.data.networks.pretrained import PACKAGES, source
 from unseen.engine.processes import in_ray
 from unseen.errors import UnseenError, optional
-from unseen.federation.control import needs_flower
 from unseen.flower import strategy
-from unseen.follow.trackers import check
-from unseen.models.pretrained import PACKAGES, source
+from unseen.methods.combine import JacobianDescent
 from unseen.privacy.accounting import opacus
 from unseen.privacy.masks.shares import split
 from unseen.privacy.seal import Scheme
 from unseen.privacy.wire import primitives
-from unseen.report.models import embedding
 from unseen.serving.export import OnnxModel, export
 from unseen.serving.http.endpoint import Service
 from unseen.serving.http.http_app import app
-from unseen.spec.study import StudySpec
-from unseen.study.runner import way
-from unseen.study.sampler import needed
+from unseen.sites.control import needs_flower
+from unseen.studies.execution.runner import way
+from unseen.studies.execution.sampler import needed
+from unseen.studies.report.models import embedding
+from unseen.studies.settings.study import StudySpec
+from unseen.studies.tracking.trackers import check
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-CERTIFICATES = "unseen.federation.kits.certificates"
+CERTIFICATES = "unseen.sites.kits.certificates"
 
 
 class Case(NamedTuple):

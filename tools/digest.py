@@ -157,7 +157,7 @@ def federation(folder: Path) -> None:
         "import sys; sys.path[:0] = ['tests']\n"
         "from pathlib import Path\n"
         "from support.hall import Hall, kits\n"
-        "from unseen.federation.flower import server_run, site_messages\n"
+        "from unseen.sites.flower import server_run, site_messages\n"
         "site_messages.POLL, site_messages.LOOK = 0.005, 0.01\n"
         f"folder = Path({str(folder)!r})\n"
         "sites = dict.fromkeys(('north', 'south', 'east'), 'train') | {'west': 'evaluate'}\n"

@@ -3,8 +3,9 @@
     python tools/exhibits.py   # reads docs/results/coverage.toml and the records next to it
 
 coverage.toml says which folder of records belongs to which exhibit, and in what a run departs from
-the paper. The exhibits and their printed numbers are those of `unseen.spec.published`; every number
-of ours is computed from the records. `--check` writes nothing and fails where the page differs.
+the paper. The exhibits and their printed numbers are those of `unseen.studies.settings.published`;
+every number of ours is computed from the records. `--check` writes nothing and fails where the page
+differs.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from pathlib import Path
 
 from verdicts import Archive
 
+from unseen.core import record_lines
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError, choice
-from unseen.results import fairness, records
-from unseen.results.comparison import LEVEL, holm, t_test
-from unseen.results.formats import decimals, scale_of
-from unseen.results.metric_name import SOURCE
-from unseen.results.published_rows import Printed, printed
-from unseen.results.selection import Selected, selected
-from unseen.results.statistics import Cell, mean
-from unseen.spec import published
+from unseen.studies.results import fairness, records
+from unseen.studies.results.comparison import LEVEL, holm, t_test
+from unseen.studies.results.formats import decimals, scale_of
+from unseen.studies.results.metric_name import SOURCE
+from unseen.studies.results.published_rows import Printed, printed
+from unseen.studies.results.selection import Selected, selected
+from unseen.studies.results.statistics import Cell, mean
+from unseen.studies.settings import published
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 PAPERS = {"ppdg": "PPDG", "csac": "CSAC", "fedilc": "FedILC", "ga": "FedDG-GA"}
@@ -132,15 +134,15 @@ class Reader:
 
     def _selections(
         self, folder: str, selection: str, by: str
-    ) -> tuple[tuple[Selected, Sequence[records.Record]], ...]:
+    ) -> tuple[tuple[Selected, Sequence[record_lines.Record]], ...]:
         """Return the chosen round of every finished job, with its source records."""
         found = []
         for place in sorted(self.archive.folder(folder).glob("records/*/*/seed-*")):
             if not records.is_done(place):
                 raise UnseenError(f"{place} is damaged: its records are not those of its mark.")
             if "diverged" not in records.mark(place):
-                source = records.read_lines(place / "source.jsonl")
-                target = records.read_lines(place / "target.jsonl")
+                source = record_lines.read_lines(place / "source.jsonl")
+                target = record_lines.read_lines(place / "target.jsonl")
                 found.append((selected(source, target, selection, by), source))
         if not found:
             raise UnseenError(f"{folder} has no finished job; correct coverage.toml.")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unseen.choice.expectation import LEVEL, expect
+from unseen.studies.choice.expectation import LEVEL, expect
 
 
 def inside(choice: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:

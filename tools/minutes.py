@@ -3,7 +3,8 @@
     python tools/minutes.py DATA_DIR... [--only NAME,...] [--ran NAME=MINUTES,...]
 
 Each study is planned with the first of the folders that has its data, its rounds are timed for a
-few seconds, and `src/unseen/spec/minutes.json` keeps the minutes on two cores, job by job. Where
+few seconds, and `src/unseen/studies/settings/minutes.json` keeps the minutes on two cores, job by
+job. Where
 none has them, a synthetic stand-in is drawn and its time multiplied by how many more examples the
 published set has. Trials of a search count as jobs of full length, so that these are upper ends.
 `--ran` keeps what a study took on two cores, which no estimate replaces.
@@ -22,20 +23,20 @@ from pathlib import Path
 
 from unseen import Study
 from unseen.core.atomic import write_atomically
-from unseen.datasets import DATASETS
+from unseen.data import DATASETS
+from unseen.data.networks.pretrained import PRETRAINED
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.models.pretrained import PRETRAINED
-from unseen.spec.named import named_studies
-from unseen.study.costs import estimate
-from unseen.study.plan import Plan, prepare_study
-from unseen.study.search import jobs_of
+from unseen.studies.execution.costs import estimate
+from unseen.studies.execution.plan import Plan, prepare_study
+from unseen.studies.execution.search import jobs_of
+from unseen.studies.settings.named import named_studies
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from support.sketches import SKETCHES, write_stand_in
 
-FILE = Path(__file__).parents[1] / "src/unseen/spec/minutes.json"
+FILE = Path(__file__).parents[1] / "src/unseen/studies/settings/minutes.json"
 #: Seconds of measurement for all methods of a study.
 SECONDS = 12.0
 #: Seconds after which a study is given up: its data take longer to read than others' tables.

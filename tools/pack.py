@@ -21,13 +21,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from unseen.core import record_lines
 from unseen.core.atomic import write_atomically
+from unseen.core.record_lines import Record
 from unseen.errors import UnseenError
-from unseen.results import records
-from unseen.results.ends import FEWEST
-from unseen.results.metric_name import main_metric
-from unseen.results.records import Record
-from unseen.results.selection import SELECTIONS, select
+from unseen.studies.results import records
+from unseen.studies.results.ends import FEWEST
+from unseen.studies.results.metric_name import main_metric
+from unseen.studies.results.selection import SELECTIONS, select
 
 EVALUATIONS = ("source.jsonl", "target.jsonl")
 #: Rules as they were when equal rounds went to the earliest, by which older results were made.
@@ -62,10 +63,10 @@ def thin(folder: Path, metrics: tuple[str, ...]) -> dict[str, Any]:
     chosen = rounds(folder, metrics) if "diverged" not in mark else set()
     found: dict[str, Any] = {"mark": {key: mark[key] for key in MARK if key in mark}}
     for name in EVALUATIONS:
-        lines = [r for r in records.read_lines(folder / name) if r["round"] in chosen]
+        lines = [r for r in record_lines.read_lines(folder / name) if r["round"] in chosen]
         found[name] = columns(lines)
         found |= {key: line[key] for line in lines[:1] for key in NAMES}
-    if constant := records.read_lines(folder / records.CONSTANT):
+    if constant := record_lines.read_lines(folder / records.CONSTANT):
         found[records.CONSTANT] = columns(constant)
     if locals_ := list(local_models(folder)):
         found[records.CROSS] = columns(locals_)
@@ -76,7 +77,7 @@ def thin(folder: Path, metrics: tuple[str, ...]) -> dict[str, Any]:
 
 def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
     """The rounds of a job that a rule can choose by one of the metrics."""
-    source, target = (records.read_lines(folder / name) for name in EVALUATIONS)
+    source, target = (record_lines.read_lines(folder / name) for name in EVALUATIONS)
     chosen = set()
     for metric in metrics:
         for rule in (*SELECTIONS, *FIRST):
@@ -88,14 +89,16 @@ def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
 
 def local_models(folder: Path) -> Iterator[Record]:
     """Evaluations of local models at the target, in the first round and the last."""
-    lines = [r for r in records.read_lines(folder / records.CROSS) if r["role"] == "target"]
+    lines = [r for r in record_lines.read_lines(folder / records.CROSS) if r["role"] == "target"]
     ends = {lines[0]["round"], lines[-1]["round"]} if lines else set()
     yield from (line for line in lines if line["round"] in ends)
 
 
 def last_gaps(folder: Path) -> Iterator[Record]:
     """The gaps that clients reported in the last rounds of training."""
-    trained = [r for r in records.read_lines(folder / "rounds.jsonl") if r["exchange"] == "train"]
+    trained = [
+        r for r in record_lines.read_lines(folder / "rounds.jsonl") if r["exchange"] == "train"
+    ]
     for line in trained[-LAST:]:
         if "gap" in line["scalars"]:
             kept = {key: line[key] for key in ("round", "exchange", "clients")}
@@ -150,7 +153,7 @@ def unpack(packed: Path, out: Path) -> None:
 
 
 def _write(path: Path, lines: Iterable[Record]) -> None:
-    _put(path, b"".join(map(records.to_line, lines)))
+    _put(path, b"".join(map(record_lines.to_line, lines)))
 
 
 def _put(path: Path, content: bytes) -> None:

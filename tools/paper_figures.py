@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 from exhibits import RESULTS, Reader, read
 from verdicts import Archive
 
+from unseen.core import record_lines
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
-from unseen.results import records
-from unseen.results.statistics import mean
+from unseen.studies.results.statistics import mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,13 +83,13 @@ def losses(run: Path) -> Losses:
     found: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for mark in sorted(run.glob("records/*/*/seed-*/done.json")):
         place = mark.parent
-        evaluations = [*records.read_lines(place / "source.jsonl")]
-        evaluations += records.read_lines(place / "target.jsonl")
+        evaluations = [*record_lines.read_lines(place / "source.jsonl")]
+        evaluations += record_lines.read_lines(place / "target.jsonl")
         method = evaluations[0]["method"]
         for row in evaluations:
             part = "target" if row["role"] == "target" else "validation"
             found[method, row["round"]][part].append(row["loss"])
-        for row in records.read_lines(place / "rounds.jsonl"):
+        for row in record_lines.read_lines(place / "rounds.jsonl"):
             found[method, row["round"]]["training"] += row["scalars"].get("loss", ())
     if not found:
         raise UnseenError(f"{run} has no finished job.", remedy="Name the folder of a run.")

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from unseen.core.atomic import write_atomically
+from unseen.core.metrics.evaluation import METRICS, loss
 from unseen.core.outputs import probabilities
-from unseen.datasets import load
-from unseen.exact.conformal import Scores
-from unseen.exact.scaling import Calibration
-from unseen.metrics.evaluation import METRICS, loss
+from unseen.data import load
+from unseen.methods.exact.conformal import Scores
+from unseen.methods.exact.scaling import Calibration
 from unseen.serving.decisions import decide_by
 from unseen.serving.fit import study_of
 from unseen.serving.one_model import answers_of, fit_model, left_out, validation_of
-from unseen.spec.holdout import Fixed, Groups
+from unseen.studies.settings.holdout import Fixed, Groups
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "prediction-sets.md"
 OUTER, INNER = 5, 5

@@ -22,15 +22,17 @@ from typing import Any
 from pack import unpack
 from scipy.stats import t as student
 
+from unseen.core import record_lines
 from unseen.core.atomic import write_atomically
+from unseen.core.record_lines import Record
 from unseen.errors import UnseenError, choice
-from unseen.results import records
-from unseen.results.comparison import agree, holm, t_test, wilcoxon
-from unseen.results.fairness import of_sources
-from unseen.results.formats import decimals, scale_of
-from unseen.results.records import Job, Record
-from unseen.results.selection import selected
-from unseen.results.statistics import mean, standard_error
+from unseen.studies.results import records
+from unseen.studies.results.comparison import agree, holm, t_test, wilcoxon
+from unseen.studies.results.fairness import of_sources
+from unseen.studies.results.formats import decimals, scale_of
+from unseen.studies.results.records import Job
+from unseen.studies.results.selection import selected
+from unseen.studies.results.statistics import mean, standard_error
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 ALPHA = 0.05
@@ -202,11 +204,11 @@ def _figure(place: Path, metric: str, selection: str, by: str) -> float | None:
     if "diverged" in records.mark(place):
         return None
     if metric in GAPS:
-        return _gap(records.read_lines(place / "rounds.jsonl"), GAPS[metric])
+        return _gap(record_lines.read_lines(place / "rounds.jsonl"), GAPS[metric])
     if metric in LOCALS:
         return LOCALS[metric](place)
-    source = records.read_lines(place / "source.jsonl")
-    target = records.read_lines(place / "target.jsonl")
+    source = record_lines.read_lines(place / "source.jsonl")
+    target = record_lines.read_lines(place / "target.jsonl")
     run = selected(source, target, selection, by)
     if metric not in run.metrics:
         _, (run,) = of_sources(metric, [(run, source)])
@@ -232,7 +234,7 @@ GAPS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 def _at_target(place: Path, name: str, last: bool, metric: str) -> list[float]:
     """A metric at the target in the first round or the last, of each local model or the global."""
-    lines = [r for r in records.read_lines(place / name) if r["role"] == "target"]
+    lines = [r for r in record_lines.read_lines(place / name) if r["role"] == "target"]
     found = (max if last else min)(r["round"] for r in lines)
     return [r[metric] for r in lines if r["round"] == found]
 

@@ -9,10 +9,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.report import curves, plot
-from unseen.report.figures import Figure, on_one_scale
-from unseen.report.read import Choice, read
-from unseen.report.study_report import StudyReport
+from unseen.studies.report import curves, plot
+from unseen.studies.report.figures import Figure, on_one_scale
+from unseen.studies.report.read import Choice, read
+from unseen.studies.report.study_report import StudyReport
 
 HERE = Path(__file__).parent
 #: A few of the study's methods, and targets: an outer angle, a middle one, the other outer one.

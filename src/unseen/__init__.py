@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from unseen.engine.inprocess import InProcess
     from unseen.errors import UnseenError
     from unseen.methods.compose import method
-    from unseen.recipe import Training
-    from unseen.study import Study
+    from unseen.methods.recipe import Training
+    from unseen.studies.execution import Study
 
 _HOMES = {
     **dict.fromkeys(("Client", "Split"), "core.client"), "InProcess": "engine.inprocess",
-    **dict.fromkeys(("Layout", "Model"), "core.vector"), "Study": "study", "Training": "recipe",
+    **dict.fromkeys(("Layout", "Model"), "core.vector"), "Study": "studies.execution",
+    "Training": "methods.recipe",
     **dict.fromkeys(("play", "start"), "core.round"),
     "UnseenError": "errors",
     "method": "methods.compose",

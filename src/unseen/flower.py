@@ -18,7 +18,7 @@ def strategy(
     """Return a Flower strategy that combines the clients' updates by `rule`.
 
     Example:
-        from unseen.combine import PPDG
+        from unseen.methods.combine import PPDG
         from unseen.flower import strategy
         strategy(PPDG(lam=0.1), fraction_evaluate=1.0).start(grid, arrays, num_rounds=3)
 
@@ -35,6 +35,6 @@ def strategy(
         options: Those of Flower's FedAvg, which does all the rest.
     """
     needs_flower("a strategy of Flower needs")
-    from unseen.federation.flower.strategy import Ruled
+    from unseen.sites.flower.strategy import Ruled
 
     return Ruled(rule, clients, seed, **options)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import unseen
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.tables.frames import expression_of
+from unseen.data import load
+from unseen.data.dataset import DataSet
+from unseen.data.tables.frames import expression_of
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
 

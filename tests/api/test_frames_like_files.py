@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import unseen
-from unseen.datasets.tables.frames import arrow_of, parquet_of
+from unseen.data.tables.frames import arrow_of, parquet_of
 from unseen.errors import UnseenError
 from unseen.serving.evaluate import Site
 from unseen.serving.reading.new_rows import from_mappings

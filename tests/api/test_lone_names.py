@@ -10,8 +10,8 @@ import pytest
 
 import unseen
 from unseen.api import choose
-from unseen.choice import playing
 from unseen.errors import UnseenError
+from unseen.studies.choice import playing
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
 

@@ -15,8 +15,8 @@ from unseen.core.losses import CrossEntropy, CrossEntropyDice, SquaredError
 from unseen.core.optimiser import SGD, Adam, FedOpt, fedadagrad, fedadam, fedyogi
 from unseen.core.schedule import Step
 from unseen.errors import UnseenError
-from unseen.spec.training import Recipe
-from unseen.study.python_values import path_of, recipe_of
+from unseen.studies.execution.python_values import path_of, recipe_of
+from unseen.studies.settings.training import Recipe
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
 

@@ -10,19 +10,19 @@ import torch
 from support.sites import federation, images
 
 from unseen import Model, Training, method
-from unseen.audit import inversion, membership, shared
-from unseen.audit.audit_page import sheet
-from unseen.audit.inversion import Prior, psnr
-from unseen.audit.membership import auc, interval, rate_at
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Outcome
 from unseen.core.losses import CrossEntropy
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
-from unseen.datasets import load
-from unseen.models import build
+from unseen.data import load
+from unseen.data.networks import build
 from unseen.privacy.dp import Examples, private
 from unseen.privacy.dp.examples import output_loss
+from unseen.studies.audit import inversion, membership, shared
+from unseen.studies.audit.audit_page import sheet
+from unseen.studies.audit.inversion import Prior, psnr
+from unseen.studies.audit.membership import auc, interval, rate_at
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 PLAIN = method("fedsgd", TRAINING)

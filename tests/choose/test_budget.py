@@ -13,17 +13,17 @@ from support.made_trials import trials
 from support.small_studies import rows, study, write
 
 from unseen import UnseenError
-from unseen.choice import Candidates, choose, play
-from unseen.choice.budget import Spent, Tracker, foreseen, seconds_of
-from unseen.choice.choice_request import Question, asked
-from unseen.choice.playing import FEW, TABLES
-from unseen.choice.rates import LIMIT, until_flat
-from unseen.choice.terminal_answer import answer_lines
-from unseen.choice.trials import ALONE, POOLED
-from unseen.choice.unfinished import edges, remarks
-from unseen.results.records import Job
-from unseen.results.study_results import Results
-from unseen.study import Study
+from unseen.studies.choice import Candidates, choose, play
+from unseen.studies.choice.budget import Spent, Tracker, foreseen, seconds_of
+from unseen.studies.choice.choice_request import Question, asked
+from unseen.studies.choice.playing import FEW, TABLES
+from unseen.studies.choice.rates import LIMIT, until_flat
+from unseen.studies.choice.terminal_answer import answer_lines
+from unseen.studies.choice.trials import ALONE, POOLED
+from unseen.studies.choice.unfinished import edges, remarks
+from unseen.studies.execution import Study
+from unseen.studies.results.records import Job
+from unseen.studies.results.study_results import Results
 
 SMALL = {"rounds": 1, "model": "mlp(widths=[2])"}
 

@@ -16,14 +16,14 @@ from support.small_studies import rows, study, write
 from typer.testing import CliRunner
 
 from unseen import UnseenError, method
-from unseen.choice import choose
-from unseen.choice.choice_page import expectation, page, paragraph, size
-from unseen.choice.playing import Candidates, play
-from unseen.choice.rates import at_rate
-from unseen.choice.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
-from unseen.choice.written import write as write_answer
 from unseen.cli.main import app
-from unseen.spec.study import StudySpec
+from unseen.studies.choice import choose
+from unseen.studies.choice.choice_page import expectation, page, paragraph, size
+from unseen.studies.choice.playing import Candidates, play
+from unseen.studies.choice.rates import at_rate
+from unseen.studies.choice.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
+from unseen.studies.choice.written import write as write_answer
+from unseen.studies.settings.study import StudySpec
 
 
 def test_where_recipes_are_alike_no_winner_is_declared():

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import pytest
 from support.made_trials import trials
 
-from unseen.choice import Choice, choose
-from unseen.choice.choice_html import ends, html
-from unseen.choice.shown_answer import Answer
+from unseen.studies.choice import Choice, choose
+from unseen.studies.choice.choice_html import ends, html
+from unseen.studies.choice.shown_answer import Answer
 
 FIGURES = {
     "fedavg": [0.7, 0.75, 0.68, 0.72], "glm": [0.8, 0.78, 0.82, 0.79],

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from support.command_line import Command
 
-from unseen.choice.choice_request import source_of, task_of
-from unseen.choice.playing import Candidates, play
-from unseen.datasets.tables.delimited import load
-from unseen.spec.study import StudySpec
+from unseen.data.tables.delimited import load
+from unseen.studies.choice.choice_request import source_of, task_of
+from unseen.studies.choice.playing import Candidates, play
+from unseen.studies.settings.study import StudySpec
 
 
 def table(folder: Path, labels: list[str], sites: str = "abc") -> Path:

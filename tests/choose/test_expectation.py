@@ -10,7 +10,8 @@ import torch
 from scipy import special, stats
 
 from unseen import UnseenError
-from unseen.choice.expectation import (
+from unseen.core.metrics.evaluation import METRICS, RANGES
+from unseen.studies.choice.expectation import (
     between_sites,
     chance,
     expect,
@@ -18,8 +19,7 @@ from unseen.choice.expectation import (
     pairs_needed,
     sites_needed,
 )
-from unseen.choice.within_sites import variances
-from unseen.metrics.evaluation import METRICS, RANGES
+from unseen.studies.choice.within_sites import variances
 
 
 def test_the_interval_is_that_of_one_more_draw():

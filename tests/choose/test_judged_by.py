@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.small_studies import rows, study, write
 
-from unseen.choice import Candidates, choose, play
-from unseen.choice.judged_by import judged_by
-from unseen.choice.playing import data_of
-from unseen.choice.refusals import served
+from unseen.studies.choice import Candidates, choose, play
+from unseen.studies.choice.judged_by import judged_by
+from unseen.studies.choice.playing import data_of
+from unseen.studies.choice.refusals import served
 
 
 def table(folder: Path, share: int) -> str:

@@ -12,9 +12,9 @@ from support.made_trials import trials
 from support.small_studies import rows, study, write
 
 from unseen import UnseenError
-from unseen.choice import Candidates, choose, play
-from unseen.choice.choice_page import page
-from unseen.choice.trials import ALONE, Trial, at_targets, with_alone
+from unseen.studies.choice import Candidates, choose, play
+from unseen.studies.choice.choice_page import page
+from unseen.studies.choice.trials import ALONE, Trial, at_targets, with_alone
 
 WILD = "fedprox(mu=1e+30)"
 

@@ -13,11 +13,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from unseen.choice import Candidates, Choice, choose, play
-from unseen.choice.trials import BASE
-from unseen.exact.stacking import Judge, Weigh, gain, products
-from unseen.results.comparison import wilcoxon
-from unseen.spec.study import StudySpec
+from unseen.methods.exact.stacking import Judge, Weigh, gain, products
+from unseen.studies.choice import Candidates, Choice, choose, play
+from unseen.studies.choice.trials import BASE
+from unseen.studies.results.comparison import wilcoxon
+from unseen.studies.settings.study import StudySpec
 
 Rows = npt.NDArray[np.float64]
 SITES, REPETITIONS = 12, 40

@@ -16,7 +16,7 @@ from support.small_studies import rows, write
 
 KILLED = """
 import os, signal, sys
-import unseen.results.records as records
+import unseen.studies.results.records as records
 from unseen.cli.main import main
 
 left, mark = int(sys.argv.pop(1)), records.mark_done

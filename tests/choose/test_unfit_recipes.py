@@ -13,11 +13,11 @@ from support.made_trials import trials
 from support.small_studies import rows, study, write
 
 from unseen import UnseenError
-from unseen.choice import Candidates, choose, play
-from unseen.choice.forecast import forecast, plans
-from unseen.choice.refusals import served
-from unseen.choice.trials import judged_at_two_groups
-from unseen.study.plan import prepare_study
+from unseen.studies.choice import Candidates, choose, play
+from unseen.studies.choice.forecast import forecast, plans
+from unseen.studies.choice.refusals import served
+from unseen.studies.choice.trials import judged_at_two_groups
+from unseen.studies.execution.plan import prepare_study
 
 GLM = "solves for all its coefficients at once, at most 4,000: these data need 8,010"
 

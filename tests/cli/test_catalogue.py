@@ -22,11 +22,11 @@ from unseen.cli.catalogue import (
     page,
     pages,
 )
-from unseen.combine import PPDG
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import cited
-from unseen.spec.named import named_studies
-from unseen.study import Study
+from unseen.methods.combine import PPDG
+from unseen.studies.execution import Study
+from unseen.studies.settings.named import named_studies
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -140,7 +140,7 @@ def test_every_named_study_is_valid(name: str):
 
 
 def test_studies_are_listed_with_how_long_they_take() -> None:
-    kept = json.loads(files("unseen.spec").joinpath("minutes.json").read_text("utf-8"))
+    kept = json.loads(files("unseen.studies.settings").joinpath("minutes.json").read_text("utf-8"))
     names = {name for times in kept.values() for name in times}
     assert names and names <= set(named_studies())
     header, rows = list_studies()

@@ -24,8 +24,8 @@ from unseen import __version__
 from unseen.cli.main import ORDER, app
 from unseen.expression import options
 from unseen.methods import METHODS, MODIFIERS
-from unseen.spec.named import split_list
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.settings.named import split_list
 
 #: Six jobs, each long enough to be caught at work.
 DIGITS = ["study", "digits", "rounds=6", "--methods", "fedavg", "--seeds", "1"]

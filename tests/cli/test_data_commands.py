@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from unseen.cli.data import show
 from unseen.cli.main import app
-from unseen.datasets import DATASETS, load
-from unseen.datasets.summary import DomainCounts, Report
+from unseen.data import DATASETS, load
+from unseen.data.summary import DomainCounts, Report
 from unseen.errors import UnseenError
 
 Run = Callable[..., tuple[int, str]]

@@ -18,9 +18,9 @@ from unseen import Study, Training, UnseenError, method
 from unseen.cli.catalogue import page
 from unseen.cli.skeletons import FILES, rendered, write
 from unseen.core.turn import keyed
-from unseen.datasets import info, load
+from unseen.data import info, load
+from unseen.data.networks import build
 from unseen.expression import parse, text
-from unseen.models import build
 
 KINDS = list(FILES)
 #: As short as a name can be, and as long.
@@ -156,8 +156,8 @@ from dataclasses import replace
 
 from unseen.methods.base import federated
 from unseen.methods.new_rule import with_rule
-from unseen.combine import Mean
-from unseen.datasets import DataSet, Domain
+from unseen.methods.combine import Mean
+from unseen.data import DataSet, Domain
 from unseen.core.exchange import Reference
 import torch
 

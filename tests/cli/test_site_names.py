@@ -9,7 +9,7 @@ from support.command_line import Command
 from support.federations import write_table
 
 import unseen as package
-from unseen.datasets import load
+from unseen.data import load
 from unseen.errors import UnseenError
 from unseen.expression import parse, text
 

@@ -10,8 +10,8 @@ from support.command_line import Command
 from support.small_studies import expression, rows, write
 
 from unseen.api import functions as api
-from unseen.spec.study import StudySpec
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.settings.study import StudySpec
 
 SPACE = "training.optimiser=sgd(lr=one(0.01, 0.5))"
 

@@ -11,13 +11,13 @@ from support.sites import federation
 from torch import Tensor, nn
 
 from unseen import InProcess, Model, method, start
-from unseen.combine import Mean
 from unseen.core import Client, Exchange, Inbox, Memory, Method, Reply, Slot, Turn, WithState
 from unseen.core.exchange import State
+from unseen.core.metrics.evaluation import plain
 from unseen.core.round import play_round
 from unseen.core.rows import RuleState
 from unseen.core.types import Table
-from unseen.metrics.evaluation import plain
+from unseen.methods.combine import Mean
 
 CLIENTS = federation(3)
 ROSTER = sorted(CLIENTS)

@@ -13,7 +13,7 @@ from unseen import InProcess, Model, Training, method, play, start
 from unseen.core.global_draws import global_draws
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
-from unseen.models import build
+from unseen.data.networks import build
 
 
 def test_another_thread_waits_until_the_generator_is_restored() -> None:

@@ -14,10 +14,10 @@ from support.bounds import gamma
 from support.sites import federation
 from torch import Tensor, nn
 
-from unseen.combine import Mean
 from unseen.core.apply import Add
 from unseen.core.client import Client, Memories
 from unseen.core.exchange import Exchange, Method, Reply, Slot
+from unseen.core.metrics.evaluation import Evaluate, plain
 from unseen.core.replies import finite
 from unseen.core.round import due, play, play_round, sample, start
 from unseen.core.turn import Turn
@@ -25,7 +25,7 @@ from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply, UnseenError
-from unseen.metrics.evaluation import Evaluate, plain
+from unseen.methods.combine import Mean
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="/"), max_size=6)
 

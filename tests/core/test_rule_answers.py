@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from unseen.combine import Mean
 from unseen.core import Elementwise, Exchange, Gram, Method, Model, Reference, Slot, Weighted
 from unseen.core.round import start
 from unseen.errors import Diverged, UnseenError
+from unseen.methods.combine import Mean
 
 ROWS = torch.tensor([[1.0, 0.0, 2.0], [-1.0, 1.0, 0.0]])
 HALF = torch.tensor([0.5, 0.5], dtype=torch.float64)

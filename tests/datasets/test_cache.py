@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.datasets import load
-from unseen.datasets.image_files import cache
-from unseen.datasets.image_files.cache import decoded
-from unseen.datasets.image_files.images import Tree, View
+from unseen.data import load
+from unseen.data.image_files import cache
+from unseen.data.image_files.cache import decoded
+from unseen.data.image_files.images import Tree, View
 from unseen.errors import UnseenError
-from unseen.study.setting import digest_of
+from unseen.studies.execution.setting import digest_of
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from unseen import datasets
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.summary import Report, inspect
-from unseen.datasets.tables.check_matrix import (
+from unseen.data.dataset import DataSet
+from unseen.data.summary import Report, inspect
+from unseen.data.tables.check_matrix import (
     COLUMN,
     MATRIX,
     MERGED,
@@ -25,7 +25,7 @@ from unseen.datasets.tables.check_matrix import (
     ranked,
     way_of,
 )
-from unseen.datasets.tables.delimited import load
+from unseen.data.tables.delimited import load
 from unseen.expression import Call
 
 N = 120

@@ -12,7 +12,7 @@ from PIL import Image
 from support.sketches import SKETCHES
 
 from unseen.core.turn import keyed
-from unseen.datasets import cifar, load
+from unseen.data import cifar, load
 from unseen.errors import UnseenError
 
 

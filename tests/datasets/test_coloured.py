@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from unseen.core.turn import keyed
-from unseen.datasets import load, mnist
-from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.mnist import colour
+from unseen.data import load, mnist
+from unseen.data.dataset import DataSet, Domain
+from unseen.data.mnist import colour
 
 
 @pytest.fixture(scope="module")

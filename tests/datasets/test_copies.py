@@ -9,8 +9,8 @@ import pandas
 import pytest
 
 import unseen
-from unseen.datasets import load
-from unseen.datasets.summary import inspect
+from unseen.data import load
+from unseen.data.summary import inspect
 from unseen.expression import parse
 
 CALL = "table(path='t.csv', domain='site', label='died'{})"

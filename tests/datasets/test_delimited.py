@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet
+from unseen.core.metrics.class_metrics import looked_for
+from unseen.data import load
+from unseen.data.dataset import DataSet
 from unseen.errors import UnseenError
-from unseen.metrics.class_metrics import looked_for
 
 TABLE = """site,age,ward,sex,outcome,id
 10,50,surgery,1,yes,a

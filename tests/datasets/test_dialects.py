@@ -10,10 +10,10 @@ import torch
 from support.command_line import Command
 
 from unseen.cli.data import first_look
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.tables.dialect import Dialect, dialect_like
-from unseen.datasets.tables.table_files import cells_by_line
+from unseen.data import load
+from unseen.data.dataset import DataSet
+from unseen.data.tables.dialect import Dialect, dialect_like
+from unseen.data.tables.table_files import cells_by_line
 from unseen.errors import UnseenError
 
 ROWS = [("site", "größe", "wert", "died"), ("a", 1.75, 3, 0), ("a", 0.125, 4, 1)]

@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.datasets import load
-from unseen.datasets.image_files import dicom
-from unseen.datasets.image_files.images import View, pixels
+from unseen.data import load
+from unseen.data.image_files import dicom
+from unseen.data.image_files.images import View, pixels
 from unseen.errors import UnseenError
 from unseen.serving.reading.inputs import ImageInputs
 from unseen.serving.reading.new_rows import read

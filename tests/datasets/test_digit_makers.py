@@ -10,9 +10,9 @@ import pytest
 import torch
 from support.sketches import SKETCHES
 
-from unseen.datasets import load
-from unseen.datasets.digit_makers import numbers, pixels, resized
-from unseen.datasets.summary import inspect
+from unseen.data import load
+from unseen.data.digit_makers import numbers, pixels, resized
+from unseen.data.summary import inspect
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

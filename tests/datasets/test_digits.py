@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from unseen.datasets import load
-from unseen.datasets.digits import rotate
+from unseen.data import load
+from unseen.data.digits import rotate
 
 
 def test_six_disjoint_domains_hold_every_digit_once() -> None:

@@ -14,12 +14,12 @@ import pytest
 import torch
 from support.sketches import SKETCHES
 
-from unseen.datasets import eicu, eicu_files
-from unseen.datasets.dataset import DataSet, check
+from unseen.data import eicu, eicu_files
+from unseen.data.dataset import DataSet, check
 from unseen.errors import UnseenError
-from unseen.spec.holdout import Task
-from unseen.study import Study
-from unseen.study.prepare import prepare
+from unseen.studies.execution import Study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.settings.holdout import Task
 
 PATIENTS = """\
 hospitalid,patientunitstayid,uniquepid,gender,age,ethnicity,admissionheight,admissionweight,\

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.datasets import load
+from unseen.data import load
 from unseen.errors import UnseenError
 
 TREE = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.tables import delimited
-from unseen.datasets.tables.frames import OPTIONS, expression_of
+from unseen.data import load
+from unseen.data.dataset import DataSet
+from unseen.data.tables import delimited
+from unseen.data.tables.frames import OPTIONS, expression_of
 from unseen.errors import UnseenError
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")

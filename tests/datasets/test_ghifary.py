@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from unseen.datasets import load
+from unseen.data import load
 from unseen.errors import UnseenError
 
 Pair = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]

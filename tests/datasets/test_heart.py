@@ -13,9 +13,9 @@ import pytest
 import torch
 from support.pooled import by_scikit_learn
 
-from unseen.datasets import heart, load
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.tables.encoding import encode, feature_names
+from unseen.data import heart, load
+from unseen.data.dataset import DataSet
+from unseen.data.tables.encoding import encode, feature_names
 from unseen.errors import UnseenError
 
 FILES = ("cleveland", "hungarian", "switzerland", "va")

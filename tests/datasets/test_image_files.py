@@ -14,8 +14,8 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from unseen.datasets import load
-from unseen.datasets.image_files.images import Tree, View, pixels
+from unseen.data import load
+from unseen.data.image_files.images import Tree, View, pixels
 from unseen.errors import UnseenError
 
 NAMES = ("north/cat/a.png", "north/dog/b.png", "south/cat/c.png", "south/dog/d.png")

@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 import unseen
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet, Domain, check
+from unseen.data import load
+from unseen.data.dataset import DataSet, Domain, check
 from unseen.errors import UnseenError
 
 X = torch.eye(4)

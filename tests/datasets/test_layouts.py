@@ -13,10 +13,10 @@ import pytest
 import torch
 from support.sketches import SKETCHES, image_folders
 
-from unseen.datasets import DATASETS, layout, load
-from unseen.datasets.entry import folded
-from unseen.datasets.image_files.images import View
-from unseen.datasets.image_files.layout import read
+from unseen.data import DATASETS, layout, load
+from unseen.data.entry import folded
+from unseen.data.image_files.images import View
+from unseen.data.image_files.layout import read
 from unseen.errors import UnseenError
 
 LAYOUTS = [name for name, info in DATASETS.items() if info.layout and name != "domainnet"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from unseen.datasets import DATASETS, load
+from unseen.data import DATASETS, load
 from unseen.errors import UnseenError
 
 datasets = pytest.importorskip("lifelines.datasets", reason="lifelines is in the dev extra")

@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 
 from unseen.core.labels import IGNORED
-from unseen.datasets import DataSet, Domain, check, load
-from unseen.datasets.ellipses import SITES
-from unseen.datasets.image_files.mask_files import Values
-from unseen.datasets.summary import inspect, pixel_notes
+from unseen.data import DataSet, Domain, check, load
+from unseen.data.ellipses import SITES
+from unseen.data.image_files.mask_files import Values
+from unseen.data.summary import inspect, pixel_notes
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.datasets import load, mnist
+from unseen.data import load, mnist
 from unseen.errors import UnseenError
 
 SMALL = {"train": 5, "t10k": 3}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.image_files.images import View
+from unseen.data import load
+from unseen.data.dataset import DataSet
+from unseen.data.image_files.images import View
 from unseen.errors import UnseenError
 
 pandas = pytest.importorskip("pandas")
@@ -99,7 +99,7 @@ def test_a_column_that_gives_the_label_away_is_named(form: str, tmp_path: Path) 
 def test_a_data_frame_with_decimal_commas_or_thousands_is_refused(
     column: str, label: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unseen.datasets.tables.frames import expression_of
+    from unseen.data.tables.frames import expression_of
     from unseen.expression import parse
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

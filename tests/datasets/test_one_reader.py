@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unseen.datasets.tables.cells import Cells, spelt_numbers
-from unseen.datasets.tables.delimited import load
-from unseen.datasets.tables.dialect import number
-from unseen.datasets.tables.frames import arrow_of, expression_of
-from unseen.datasets.tables.parquet_rows import cells_of_column
-from unseen.datasets.tables.sheet import MISSING
-from unseen.datasets.tables.table_files import read
+from unseen.data.tables.cells import Cells, spelt_numbers
+from unseen.data.tables.delimited import load
+from unseen.data.tables.dialect import number
+from unseen.data.tables.frames import arrow_of, expression_of
+from unseen.data.tables.parquet_rows import cells_of_column
+from unseen.data.tables.sheet import MISSING
+from unseen.data.tables.table_files import read
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from support.command_line import Command
 
-from unseen.datasets import load
+from unseen.data import load
 from unseen.errors import UnseenError
 
 

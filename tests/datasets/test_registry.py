@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.datasets import DATASETS, check, load
-from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.tables.encoding import Schema
+from unseen.core.metrics.evaluation import METRICS
+from unseen.data import DATASETS, check, load
+from unseen.data.dataset import DataSet, Domain
+from unseen.data.tables.encoding import Schema
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import METRICS
 
 
 def test_listing_names_imports_nothing_heavy() -> None:
     heavy = {"sklearn", "scipy", "pandas", "PIL", "torchvision"}
-    code = f"import sys, unseen.datasets; print(sorted({heavy!r} & set(sys.modules)))"
+    code = f"import sys, unseen.data; print(sorted({heavy!r} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

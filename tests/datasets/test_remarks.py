@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.command_line import Command
 
-from unseen.datasets import load
-from unseen.datasets.summary import inspect
-from unseen.datasets.tables import columns as overview
-from unseen.datasets.tables.table_files import read
+from unseen.data import load
+from unseen.data.summary import inspect
+from unseen.data.tables import columns as overview
+from unseen.data.tables.table_files import read
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

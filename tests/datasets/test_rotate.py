@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from unseen.core.turn import keyed
-from unseen.datasets import load
-from unseen.datasets.digits import CHUNK, rotate
+from unseen.data import load
+from unseen.data.digits import CHUNK, rotate
 
 
 def blobs(n: int, height: int, width: int) -> Tensor:
@@ -65,7 +65,7 @@ def test_chunks_do_not_show() -> None:
 
 
 def test_digits_agree_with_pillow(real_data: Path) -> None:
-    from unseen.datasets.mnist import read
+    from unseen.data.mnist import read
 
     images, _ = read(real_data, "t10k")
     rims = torch.cat([images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1]], dim=1)

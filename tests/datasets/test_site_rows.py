@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.summary import Report, inspect
-from unseen.datasets.tables.delimited import assemble
-from unseen.datasets.tables.table_files import read
+from unseen.data import load
+from unseen.data.dataset import DataSet
+from unseen.data.summary import Report, inspect
+from unseen.data.tables.delimited import assemble
+from unseen.data.tables.table_files import read
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from unseen.datasets import DATASETS, DataSet, load
-from unseen.datasets.site_tables import TABLES
-from unseen.datasets.summary import inspect
+from unseen.data import DATASETS, DataSet, load
+from unseen.data.site_tables import TABLES
+from unseen.data.summary import inspect
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

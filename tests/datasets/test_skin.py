@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from support.sketches import SKETCHES
 
-from unseen.datasets import load, skin, summary
-from unseen.datasets.dataset import DataSet
+from unseen.data import load, skin, summary
+from unseen.data.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

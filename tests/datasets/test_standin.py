@@ -10,12 +10,12 @@ from support.sketches import SKETCHES, write_stand_in
 from typer.testing import CliRunner
 
 from unseen.cli.main import app
-from unseen.datasets import load, standin
-from unseen.report.read import Choice, part
-from unseen.report.study_report import Folder, read_folder
-from unseen.report.table_rows import page_tables
-from unseen.report.write import run_lines
-from unseen.study import Study
+from unseen.data import load, standin
+from unseen.studies.execution import Study
+from unseen.studies.report.read import Choice, part
+from unseen.studies.report.study_report import Folder, read_folder
+from unseen.studies.report.table_rows import page_tables
+from unseen.studies.report.write import run_lines
 
 SAID = "a synthetic stand-in: no result"
 PAPER = {"accuracy": {"fedavg": {"va": ("50.0", "0.2"), "average": "51.0"}}}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.datasets.tables.table_files import stream
+from unseen.data.tables.table_files import stream
 from unseen.errors import UnseenError
 
 

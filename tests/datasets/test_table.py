@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from unseen.core.client import Client, Split
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
-from unseen.datasets.dataset import Totals
-from unseen.datasets.tables.encoding import Schema, encode, feature_names, of_ranges
+from unseen.data.dataset import Totals
+from unseen.data.tables.encoding import Schema, encode, feature_names, of_ranges
 from unseen.errors import UnseenError
 
 NAN = float("nan")

@@ -15,12 +15,12 @@ from sklearn.linear_model import LogisticRegression
 from support.command_line import Command
 
 from unseen import Study
-from unseen.datasets import load
-from unseen.datasets.dataset import DataSet, Totals
-from unseen.datasets.tables.encoding import Schema, encode, feature_names
-from unseen.datasets.tables.hashing import Hashed
+from unseen.data import load
+from unseen.data.dataset import DataSet, Totals
+from unseen.data.tables.encoding import Schema, encode, feature_names
+from unseen.data.tables.hashing import Hashed
 from unseen.errors import UnseenError
-from unseen.study.prepare import split_rows
+from unseen.studies.execution.prepare import split_rows
 
 YOUTUBE = "sites/youtube.csv.gz"
 NOTES = [

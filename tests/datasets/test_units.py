@@ -13,14 +13,14 @@ from PIL import Image
 
 from unseen.cli.data import show
 from unseen.core.turn import keyed
-from unseen.datasets import DataSet, Domain, check, load
-from unseen.datasets.summary import inspect
+from unseen.data import DataSet, Domain, check, load
+from unseen.data.summary import inspect
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.spec.holdout import Task
-from unseen.study import Study
-from unseen.study.prepare import held_back, prepare, rows_of
-from unseen.study.setting import digest_of
+from unseen.studies.execution import Study
+from unseen.studies.execution.prepare import held_back, prepare, rows_of
+from unseen.studies.execution.setting import digest_of
+from unseen.studies.settings.holdout import Task
 
 
 @settings(max_examples=80)
@@ -142,8 +142,8 @@ def test_a_unit_at_two_sites_is_said(tmp_path: Path) -> None:
 
 def test_a_site_of_a_federation_splits_as_one_process_does(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    from unseen.federation.flower.site import Site
-    from unseen.federation.flower.site import load as load_site
+    from unseen.sites.flower.site import Site
+    from unseen.sites.flower.site import load as load_site
 
     (tmp_path / "t.csv").write_text(VISITS)
     expression = "table(path='t.csv', domain='site', label='died', unit='patient')"

@@ -15,18 +15,18 @@ from support.sketches import SKETCHES
 from torch import nn
 
 from unseen.core.client import Client, Split
+from unseen.core.metrics.evaluation import Evaluate
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
-from unseen.datasets import DATASETS, camelyon, fmow, poverty, summary
-from unseen.datasets.dataset import NO_GROUP, DataSet, check
-from unseen.datasets.tables import table_files
+from unseen.data import DATASETS, camelyon, fmow, poverty, summary
+from unseen.data.dataset import NO_GROUP, DataSet, check
+from unseen.data.networks import build
+from unseen.data.tables import table_files
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.metrics.evaluation import Evaluate
-from unseen.models import build
-from unseen.results.selection import value
-from unseen.spec.holdout import Fixed, plan
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.results.selection import value
+from unseen.studies.settings.holdout import Fixed, plan
 
 MODULES = {"camelyon17": camelyon, "povertymap": poverty, "fmow": fmow}
 TABLES = {

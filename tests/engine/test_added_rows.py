@@ -11,14 +11,14 @@ import torch
 from support.alone import played
 
 from unseen import Training, UnseenError
-from unseen.combine import Sum
 from unseen.core import Exchange, Reply, Slot
 from unseen.core.added_rows import Added, AddedRows, add, totals
 from unseen.core.client import Client, Split
 from unseen.core.replies import sound
 from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply
-from unseen.exact.boosting import Counts
+from unseen.methods.combine import Sum
+from unseen.methods.exact.boosting import Counts
 
 N, COLUMNS = 600, 4
 

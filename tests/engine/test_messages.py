@@ -13,7 +13,7 @@ from support import hall
 
 from unseen.core.exchange import Reply
 from unseen.engine.messages import from_reply, pack, size, to_reply, unpack
-from unseen.federation.doctor import PART
+from unseen.sites.doctor import PART
 
 
 def test_all_kinds_of_values_come_back() -> None:

@@ -24,9 +24,9 @@ from unseen.engine import simulation
 from unseen.engine.processes import in_ray
 from unseen.engine.simulation import Nodes
 from unseen.errors import UnseenError, number
-from unseen.study.job import run_job
-from unseen.study.plan import prepare_study
-from unseen.study.runner import workplace
+from unseen.studies.execution.job import run_job
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.runner import workplace
 
 STUDY = Study(
     dataset="rotated-digits", methods=["scaffold+ga"], targets=["75"], seeds=1, rounds=2,

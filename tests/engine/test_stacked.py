@@ -14,19 +14,19 @@ from unseen import Client, InProcess, Model, Split, Training, UnseenError, metho
 from unseen.core import Exchange
 from unseen.core.exchange import Outcome
 from unseen.core.losses import CrossEntropy
+from unseen.core.metrics import evaluation
+from unseen.core.metrics.evaluation import Evaluate
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
+from unseen.data.networks.stages import cut
 from unseen.engine import stacked
 from unseen.engine.batch_plan import Answer, Member
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
-from unseen.images.augment import build as build_augment
-from unseen.local.batches import batch_grid, batches
-from unseen.metrics import evaluation
-from unseen.metrics.evaluation import Evaluate
-from unseen.models import build
-from unseen.models.stages import cut
+from unseen.methods.images.augment import build as build_augment
+from unseen.methods.local.batches import batch_grid, batches
 
 #: Batches of any network, on a CPU too.
 TOGETHER = partial(Stacked, always=True)

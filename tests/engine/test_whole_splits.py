@@ -13,15 +13,15 @@ from unseen.core.losses import CrossEntropy, Loss, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.parts import Wrapper
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.batch_plan import Answer, Examinee, Member
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
 from unseen.engine.whole_splits import together
-from unseen.gradient import Backprop, Fishr
-from unseen.gradient.fishr import VARIANCE, HeadCovariance
-from unseen.local.train import FullGradient, Measure, Penalised, Reports, received_loss
-from unseen.models import build
+from unseen.methods.gradient import Backprop, Fishr
+from unseen.methods.gradient.fishr import VARIANCE, HeadCovariance
+from unseen.methods.local.train import FullGradient, Measure, Penalised, Reports, received_loss
 
 #: Largest difference, in units of the largest number: float32 has 6e-8 of each, and sums have up to
 #: some forty terms, which cancel to a tenth.

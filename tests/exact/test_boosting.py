@@ -11,9 +11,9 @@ from support.alone import played
 from unseen import Training
 from unseen.core.client import Client, Split
 from unseen.core.losses import SquaredError
-from unseen.exact.boosted_views import GRID, BoostedForest, Grown, grid
-from unseen.exact.histograms import derivatives, descend
-from unseen.exact.loops import ARRAYS, compiled
+from unseen.methods.exact.boosted_views import GRID, BoostedForest, Grown, grid
+from unseen.methods.exact.histograms import derivatives, descend
+from unseen.methods.exact.loops import ARRAYS, compiled
 
 
 def rows(n=600, classes=2, seed=0):

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.exact.conformal import BINS, ENDS, Scores, class_score, pool
-from unseen.exact.novelty import Novelty, moments
-from unseen.exact.scaling import Calibration, fit_calibration
-from unseen.exact.thresholds import Counts, Threshold, class_counts, threshold
+from unseen.methods.exact.conformal import BINS, ENDS, Scores, class_score, pool
+from unseen.methods.exact.novelty import Novelty, moments
+from unseen.methods.exact.scaling import Calibration, fit_calibration
+from unseen.methods.exact.thresholds import Counts, Threshold, class_counts, threshold
 
 SIZES = {"a": 30, "b": 80, "c": 15}
 

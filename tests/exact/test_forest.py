@@ -171,7 +171,7 @@ def test_rows_counted_in_runs_are_the_same_bits(classes, monkeypatch):
     x, y, score = rows(200)
     y, options = (score, {"training": SQUARED}) if classes is None else (y, {})
     at_once = grown(x, y, "forest(trees=10, depth=5)", classes, **options)
-    monkeypatch.setattr("unseen.exact.random_counts.ROWS", 7)
+    monkeypatch.setattr("unseen.methods.exact.random_counts.ROWS", 7)
     in_runs = grown(x, y, "forest(trees=10, depth=5)", classes, **options)
     assert torch.equal(at_once.state.inbox["model"], in_runs.state.inbox["model"])
 

@@ -15,7 +15,7 @@ from unseen import Study, Training, UnseenError
 from unseen.core.client import Client, Split
 from unseen.core.losses import SquaredError
 from unseen.errors import Diverged
-from unseen.exact.newton import Newton, Shape, solved, too_large
+from unseen.methods.exact.newton import Newton, Shape, solved, too_large
 
 
 def pooled(clients):

@@ -17,9 +17,9 @@ from unseen import InProcess, method
 from unseen.core import Exchange
 from unseen.core.joint import changed
 from unseen.errors import TooFewRows
-from unseen.exact import Counts, Derivatives, Histograms, LeftOfCuts
-from unseen.exact.node_rows import with_siblings
-from unseen.exact.spared_histograms import joined_cells, spread, unions
+from unseen.methods.exact import Counts, Derivatives, Histograms, LeftOfCuts
+from unseen.methods.exact.node_rows import with_siblings
+from unseen.methods.exact.spared_histograms import joined_cells, spread, unions
 
 LEAST = 10
 TREES = (Counts, Derivatives, Histograms, LeftOfCuts)

@@ -11,7 +11,7 @@ from torch import Tensor
 from unseen import InProcess, Training
 from unseen.core.losses import SquaredError
 from unseen.core.parts import innermost
-from unseen.exact.sense import Sender, senseless
+from unseen.methods.exact.sense import Sender, senseless
 
 ROWS = 200
 

@@ -11,7 +11,7 @@ from support.sites import federation
 
 from unseen import UnseenError
 from unseen.core.client import Client, Split
-from unseen.exact.stacking import Judge, Weigh, brier, gain, products, simplex
+from unseen.methods.exact.stacking import Judge, Weigh, brier, gain, products, simplex
 
 
 def problem(rng, M):

@@ -26,12 +26,12 @@ from support.secret_scan import files, holds, memory, secret_words, words
 from unseen import Study, UnseenError
 from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import site_handler, site_messages
-from unseen.federation.flower.site import Site
-from unseen.federation.kits.provision import write_sum_keys
-from unseen.federation.kits.signatures import sign_kit
-from unseen.federation.policy.approvals import Approvals
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import site_handler, site_messages
+from unseen.sites.flower.site import Site
+from unseen.sites.kits.provision import write_sum_keys
+from unseen.sites.kits.signatures import sign_kit
+from unseen.sites.policy.approvals import Approvals
 
 SITES = {"a": "train", "b": "train", "c": "train", "d": "evaluate"}
 STUDY = """
@@ -346,7 +346,7 @@ def test_over_tls_the_server_holds_neither_key_nor_update(
                 updates.extend(r.rows["model"].clone() for r in replies if "model" in r.rows)
             return replies
 
-    monkeypatch.setattr("unseen.study.runtime.InProcess", Seen)
+    monkeypatch.setattr("unseen.studies.execution.runtime.InProcess", Seen)
     clear = {"privacy.channel": "clear", "privacy.server": "clear", "rounds": 1}
     Study.read(blind.study, clear).run(folder / "clear", data_dir=folder)
     real = folder / "real"

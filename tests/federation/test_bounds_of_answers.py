@@ -22,13 +22,13 @@ from support.hall import Answer, Hall, kits
 
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run, site_messages
-from unseen.federation.flower.answers import fault_of, introduced
-from unseen.federation.flower.pulls import counted
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.flower.terms import PROTOCOL, Refused, Terms
-from unseen.federation.policy.site_ledger import SiteLedger
+from unseen.sites.flower import server_run, site_messages
+from unseen.sites.flower.answers import fault_of, introduced
+from unseen.sites.flower.pulls import counted
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.flower.terms import PROTOCOL, Refused, Terms
+from unseen.sites.policy.site_ledger import SiteLedger
 
 SITES = {"east": "train", "north": "train", "south": "train"}
 STUDY = """
@@ -117,7 +117,7 @@ def test_an_answer_is_fetched_up_to_its_bound_and_no_further() -> None:
 
         return pull
 
-    from unseen.federation.flower import pulls
+    from unseen.sites.flower import pulls
 
     answer = pulls._THREAD.pull = pulls.Pull(250)
     pull = counted(make, ValueError)()
@@ -130,7 +130,7 @@ def test_an_answer_is_fetched_up_to_its_bound_and_no_further() -> None:
 def test_flower_has_the_place_where_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from flwr.superlink.grid import http_grid
 
-    from unseen.federation import flower_workarounds
+    from unseen.sites import flower_workarounds
 
     before = http_grid.make_pull_object_fn_protobuf
     monkeypatch.setattr(http_grid, "make_pull_object_fn_protobuf", before)

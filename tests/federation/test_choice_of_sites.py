@@ -12,21 +12,21 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, contents, kits
 from test_hall import SITES, _quick, written
 
-from unseen.choice import Candidates, choose, play
-from unseen.choice.trials import CONSTANT
 from unseen.errors import UnseenError
-from unseen.federation.choosing_study import choosing_study
-from unseen.federation.flower import choice_run
-from unseen.federation.flower.site import Site
-from unseen.federation.model_study import model_study
-from unseen.federation.policy import ledger_check
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.standing import standing
-from unseen.spec.named import toml
-from unseen.spec.study import StudySpec
-from unseen.study.spaces import with_values
+from unseen.sites.choosing_study import choosing_study
+from unseen.sites.flower import choice_run
+from unseen.sites.flower.site import Site
+from unseen.sites.model_study import model_study
+from unseen.sites.policy import ledger_check
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.site_ledger import SiteLedger
+from unseen.sites.standing import standing
+from unseen.studies.choice import Candidates, choose, play
+from unseen.studies.choice.trials import CONSTANT
+from unseen.studies.execution.spaces import with_values
+from unseen.studies.settings.named import toml
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
 RECIPES = (

@@ -17,11 +17,11 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 from test_private_sites import RANGES
 
-from unseen.federation.flower import server_run
-from unseen.federation.flower.site import Site
-from unseen.federation.kits.closed import close, umask
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.process import UMASK, Child, environment
+from unseen.sites.flower import server_run
+from unseen.sites.flower.site import Site
+from unseen.sites.kits.closed import close, umask
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.process import UMASK, Child, environment
 
 __all__ = ["_quick"]  # the fixture of test_hall
 #: Without a seed, so that the noise's secret is kept.

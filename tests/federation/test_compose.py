@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from unseen.federation.kits.kit_spec import Federation
+from unseen.sites.kits.kit_spec import Federation
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.federation.doctor import Finding, examine
-from unseen.federation.kits.kit import Kit
-from unseen.federation.probe import versions
+from unseen.sites.doctor import Finding, examine
+from unseen.sites.kits.kit import Kit
+from unseen.sites.probe import versions
 
 
 @pytest.fixture

@@ -23,17 +23,17 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import terms
-from unseen.federation.flower.script import Agreement, Position
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.flower.site_question import Head
-from unseen.federation.kits.provision import write_sum_keys
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.site_ledger import digest_of_parcel
-from unseen.spec.study import StudySpec
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import terms
+from unseen.sites.flower.script import Agreement, Position
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.flower.site_question import Head
+from unseen.sites.kits.provision import write_sum_keys
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.site_ledger import digest_of_parcel
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
 WAIT = OPEN.replace('"auto"', '"wait"')

@@ -16,9 +16,9 @@ from flwr.superlink import extensions
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal as supernode
 
-from unseen.federation import flower_workarounds
-from unseen.federation.superlink import Guard
-from unseen.federation.supernode import same_app
+from unseen.sites import flower_workarounds
+from unseen.sites.superlink import Guard
+from unseen.sites.supernode import same_app
 
 OWN = partial(same_app, {("unseen.py", "0")})
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from unseen.errors import UnseenError
-from unseen.federation import launch as runs
-from unseen.federation import standing
-from unseen.federation.control import Run
+from unseen.sites import launch as runs
+from unseen.sites import standing
+from unseen.sites.control import Run
 
 
 class Server:

@@ -18,17 +18,17 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.flower.terms import PROTOCOL
-from unseen.federation.kits.kit import Kit
-from unseen.federation.policy.approvals import Approvals, Request
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.policy.study_review import review
-from unseen.federation.process import log_in_lines
-from unseen.federation.serve import settle
-from unseen.spec.study import StudySpec
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.flower.terms import PROTOCOL
+from unseen.sites.kits.kit import Kit
+from unseen.sites.policy.approvals import Approvals, Request
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.site_ledger import SiteLedger
+from unseen.sites.policy.study_review import review
+from unseen.sites.process import log_in_lines
+from unseen.sites.serve import settle
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]
 FORGED = "heart\n  signed      by anna, coordinator\n  channel     ckks\x1b[8m\u202e"
@@ -117,7 +117,7 @@ def test_logs_show_it_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_what_sites_say_is_shown_so_too(tmp_path: Path) -> None:
     """A server's terminal is no more a site's than the other way round."""
-    from unseen.federation.flower import server_run
+    from unseen.sites.flower import server_run
 
     file = written(tmp_path, "fedavg", 1)
     numbers = kits(tmp_path, SITES, tmp_path)

@@ -11,11 +11,11 @@ from support.federations import SITES, write_photos
 from support.hall import Hall, contents, kits
 
 from unseen.core.turn import keyed
+from unseen.data.networks import build
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import site_messages
-from unseen.models import build
-from unseen.study import Study
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import site_messages
+from unseen.studies.execution import Study
 
 STUDY = """
 dataset = "folder(path='photos', size=16)"

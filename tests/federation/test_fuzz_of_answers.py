@@ -18,11 +18,11 @@ from support.hall import OPEN, Answer, Hall, kits
 from test_bounds_of_answers import SITES, _quick, spoilt, trains, written
 
 from unseen.errors import BadReply, UnseenError
-from unseen.exact.thresholds import EDGES
-from unseen.federation.choosing_study import choosing_study
-from unseen.federation.flower import choice_run, model_run, server_run
-from unseen.federation.flower.answers import figures_of
-from unseen.spec.named import toml
+from unseen.methods.exact.thresholds import EDGES
+from unseen.sites.choosing_study import choosing_study
+from unseen.sites.flower import choice_run, model_run, server_run
+from unseen.sites.flower.answers import figures_of
+from unseen.studies.settings.named import toml
 
 __all__ = ["_quick"]
 
@@ -30,7 +30,7 @@ __all__ = ["_quick"]
 @pytest.fixture
 def reportless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Reports of a model take longer than all else."""
-    monkeypatch.setattr("unseen.report.write.report", lambda *folders, **options: None)
+    monkeypatch.setattr("unseen.studies.report.write.report", lambda *folders, **options: None)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "kits" / "server" / "flower"))
 
 

@@ -20,14 +20,14 @@ from support.hall import Answer, Hall, contents, kits
 from unseen import Study
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import site_messages
-from unseen.federation.flower.answers import introduced
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.flower.site_messages import Waiting
-from unseen.federation.flower.terms import PROTOCOL, Facts, Refused, Terms
-from unseen.follow.state import Reader
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import site_messages
+from unseen.sites.flower.answers import introduced
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.flower.site_messages import Waiting
+from unseen.sites.flower.terms import PROTOCOL, Facts, Refused, Terms
+from unseen.studies.tracking.state import Reader
 
 SITES = {"0": "train", "15": "train", "30": "train", "75": "evaluate"}
 TABLE = "table(path='visits.csv', domain='site', label='died')"
@@ -433,7 +433,7 @@ def test_what_a_site_refuses_and_why(tmp_path: Path) -> None:
     numbers = kits(tmp_path, SITES, tmp_path)
     file = written(tmp_path, "fedavg")
     for stranger, why in (
-        ("unseen.datasets.digits:load", "rule code: .* which is not a part of unseen"),
+        ("unseen.data.digits:load", "rule code: .* which is not a part of unseen"),
         ("table(path='/etc/passwd', domain='a', label='b')", "rule files: .*leads out of the data"),
         ("table(path='../other.csv', domain='a', label='b')", "rule files"),
     ):

@@ -15,14 +15,14 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.federation.flower import gate
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.policy import site_ledger
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.policy.ledger_check import against
-from unseen.federation.policy.site_ledger import LONGEST, SiteLedger, check_chain
+from unseen.sites.flower import gate
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.policy import site_ledger
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.ledger_check import against
+from unseen.sites.policy.site_ledger import LONGEST, SiteLedger, check_chain
 
 __all__ = ["_quick"]  # the fixture of test_hall
 

@@ -20,23 +20,23 @@ from test_hall import SITES, _quick, written
 
 from unseen import UnseenError
 from unseen.core import Client, Exchange, Reply, Split
+from unseen.core.metrics.evaluation import Evaluate
+from unseen.core.metrics.row_shares import of_few
 from unseen.core.turn import Turn
-from unseen.exact.node_rows import merged
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle, sparing
-from unseen.federation.kits.provision import write_sum_keys
-from unseen.federation.policy import spending
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.policy.site_policy import SitePolicy
-from unseen.federation.policy.small_groups import few, hidden_groups, without_few
-from unseen.federation.policy.study_rules import breaches, columns_of
 from unseen.methods.compose import method as compose
-from unseen.metrics.evaluation import Evaluate
-from unseen.metrics.row_shares import of_few
+from unseen.methods.exact.node_rows import merged
 from unseen.serving import foreign_code
-from unseen.spec.study import StudySpec
-from unseen.study.checks import check_completed
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle, sparing
+from unseen.sites.kits.provision import write_sum_keys
+from unseen.sites.policy import spending
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.site_policy import SitePolicy
+from unseen.sites.policy.small_groups import few, hidden_groups, without_few
+from unseen.sites.policy.study_rules import breaches, columns_of
+from unseen.studies.execution.checks import check_completed
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
 RANGES = "columns = {a = [-4, 4], b = [-4, 4], c = [-4, 4], d = [-4, 4]}\n"

@@ -18,13 +18,13 @@ from support.hall import OPEN, Hall, kits, vouched
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.kits.provision import write_sum_keys
-from unseen.federation.policy.approvals import Approvals
 from unseen.privacy import wire
 from unseen.privacy.masks.masked_sums import MaskedRows
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.kits.provision import write_sum_keys
+from unseen.sites.policy.approvals import Approvals
 
 __all__ = ["_quick"]  # the fixture of test_hall
 BLIND = '[privacy]\nchannel = "ckks"\nserver = "blind"\n'

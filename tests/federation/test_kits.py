@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.federation import probe
-from unseen.federation.kits import provision, rotation
-from unseen.federation.kits.certificates import registered
-from unseen.federation.kits.kit import Kit, period
-from unseen.federation.kits.kit_spec import Federation
+from unseen.sites import probe
+from unseen.sites.kits import provision, rotation
+from unseen.sites.kits.certificates import registered
+from unseen.sites.kits.kit import Kit, period
+from unseen.sites.kits.kit_spec import Federation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from unseen.errors import UnseenError
-from unseen.federation.kits.kit_spec import Federation, Role
-from unseen.federation.kits.provision import add, provision
-from unseen.federation.kits.rotation import renew, revoke
-from unseen.federation.process import environment
-from unseen.federation.serve import tidied
+from unseen.sites.kits.kit_spec import Federation, Role
+from unseen.sites.kits.provision import add, provision
+from unseen.sites.kits.rotation import renew, revoke
+from unseen.sites.process import environment
+from unseen.sites.serve import tidied
 
 SECRET = b"an update of a finished run" * 40
 

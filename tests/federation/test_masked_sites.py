@@ -15,9 +15,9 @@ pytest.importorskip("Crypto", reason="needs the extra he")
 from support.hall import Answer, Hall, kits
 from test_hall import _quick, written
 
-from unseen.federation.flower import server_run as federated
-from unseen.federation.kits.provision import write_sum_keys
 from unseen.privacy.wire import pack, unpack
+from unseen.sites.flower import server_run as federated
+from unseen.sites.kits.provision import write_sum_keys
 
 __all__ = ["_quick"]
 

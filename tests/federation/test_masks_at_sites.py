@@ -16,16 +16,16 @@ from safetensors.torch import load_file
 from support.federations import write_scans
 from support.hall import Hall, contents, kits
 
-from unseen.datasets import load
+from unseen.data import load
 from unseen.errors import UnseenError
-from unseen.federation.flower import model_run, site_messages
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.terms import Facts, Terms
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.study_review import review
 from unseen.serving.fit import study_of, train
-from unseen.study import Study
+from unseen.sites.flower import model_run, site_messages
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.terms import Facts, Terms
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.study_review import review
+from unseen.studies.execution import Study
 
 SITES = ("grainy", "plain", "warm")
 OPTIONS = "size=16, classes=['background', 'disc', 'core']"
@@ -94,7 +94,7 @@ def test_one_model_of_masks_is_that_of_one_process(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Reports take longer than all else.
-    monkeypatch.setattr("unseen.report.write.report", lambda *folders, **options: None)
+    monkeypatch.setattr("unseen.studies.report.write.report", lambda *folders, **options: None)
     file, hall = written(place), own(place)
     text = file.read_text().replace("size=16", "size=16").replace("'scans'", f"'{place}/scans'")
     alone = place / "alone.toml"

@@ -14,11 +14,11 @@ from support.hall import OPEN, Answer, Hall, kits
 from test_hall import SITES, same, written
 
 from unseen import Study
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import site_messages
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_messages import Waiting
-from unseen.federation.policy.approvals import Approvals
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import site_messages
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_messages import Waiting
+from unseen.sites.policy.approvals import Approvals
 
 
 @pytest.fixture(autouse=True)

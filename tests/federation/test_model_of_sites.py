@@ -19,17 +19,17 @@ from test_hall import _quick
 import unseen
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.federation.flower import model_run
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.kits.provision import write_sum_keys
-from unseen.federation.model_study import model_study
-from unseen.federation.policy import ledger_check
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.serving import directory
 from unseen.serving.export import export
 from unseen.serving.fit import study_of, train
+from unseen.sites.flower import model_run
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.kits.provision import write_sum_keys
+from unseen.sites.model_study import model_study
+from unseen.sites.policy import ledger_check
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.site_ledger import SiteLedger
 
 __all__ = ["_quick"]
 SITES = {"a": "train", "b": "train", "c": "train", "d": "evaluate"}
@@ -84,7 +84,7 @@ def _server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five reports a model take longer than all else."""
-    monkeypatch.setattr("unseen.report.write.report", lambda *folders, **options: None)
+    monkeypatch.setattr("unseen.studies.report.write.report", lambda *folders, **options: None)
 
 
 def hall(folder: Path, tamper: Callable[..., Any] | None = None, ckks: bool = False) -> Hall:

@@ -18,11 +18,11 @@ from support.hall import Answer, Hall, kits
 from test_bounds_of_answers import SITES, _quick, written
 
 from unseen.core.turn import keyed
-from unseen.datasets.tables.encoding import Schema
-from unseen.datasets.tables.site_sums import typical
-from unseen.datasets.tables.sums_check import far, impossible
-from unseen.federation.flower import server_run
-from unseen.federation.flower.site_handler import handle
+from unseen.data.tables.encoding import Schema
+from unseen.data.tables.site_sums import typical
+from unseen.data.tables.sums_check import far, impossible
+from unseen.sites.flower import server_run
+from unseen.sites.flower.site_handler import handle
 
 __all__ = ["_quick"]
 SCHEMA = Schema(("age", "weight", "sex"), {"sex": ("f", "m")})

@@ -19,12 +19,12 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from support.deployment import SLOWER, free_port
 
-from unseen.federation.kits.kit_spec import Federation
-from unseen.federation.kits.provision import provision
+from unseen.sites.kits.kit_spec import Federation
+from unseen.sites.kits.provision import provision
 
 SERVER = """
 import sys
-from unseen.federation import port, superlink
+from unseen.sites import port, superlink
 
 async def inner(scope, receive, send):
     if scope["type"] != "http":
@@ -47,7 +47,7 @@ port.run(superlink.Guard(inner), host="127.0.0.1", port=int(sys.argv[1]), log_le
 #: The same over TLS, which waits longer for it.
 SECURE = """
 import sys
-from unseen.federation import port, superlink
+from unseen.sites import port, superlink
 
 async def inner(scope, receive, send):
     return
@@ -133,7 +133,7 @@ def test_a_body_beyond_the_bound_is_not_kept(server: tuple[int, int], headers: b
 
 
 def test_a_stranger_sends_little() -> None:
-    from unseen.federation import superlink
+    from unseen.sites import superlink
 
     answers: list[Any] = []
 
@@ -188,7 +188,7 @@ def test_one_address_has_so_many_connections(server: tuple[int, int]) -> None:
 
 def test_an_app_that_answers_every_error_does_not_keep_the_connection() -> None:
     """Flower makes a 500 of whatever its handlers raise."""
-    from unseen.federation import superlink
+    from unseen.sites import superlink
 
     answers: list[Any] = []
 

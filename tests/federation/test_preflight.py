@@ -16,19 +16,19 @@ from test_hall import SITES, _quick, written
 from typer.testing import CliRunner
 
 from unseen.cli.main import app
-from unseen.federation import doctor
-from unseen.federation.flower import gate
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.site import Site, load
-from unseen.federation.flower.site_messages import Waiting
-from unseen.federation.kits.kit import Kit
-from unseen.federation.policy import preflight, study_rules
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.proposals import federated as as_federated
-from unseen.federation.policy.site_policy import Least, Methods, Most, SitePolicy
-from unseen.federation.policy.study_review import review
-from unseen.federation.serve import settle
-from unseen.spec.study import StudySpec
+from unseen.sites import doctor
+from unseen.sites.flower import gate
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.site import Site, load
+from unseen.sites.flower.site_messages import Waiting
+from unseen.sites.kits.kit import Kit
+from unseen.sites.policy import preflight, study_rules
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.proposals import federated as as_federated
+from unseen.sites.policy.site_policy import Least, Methods, Most, SitePolicy
+from unseen.sites.policy.study_review import review
+from unseen.sites.serve import settle
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]
 TEN = OPEN.replace("examples = 1\n", "examples = 10\n")

@@ -15,8 +15,8 @@ from test_hall import SITES, _quick, same, written
 
 from unseen import Study
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import site_plan
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import site_plan
 
 __all__ = ["_quick"]  # the fixture of test_hall
 NOISE = '[privacy]\nexamples = "dp(clip=1.0, noise=1.0, delta=1e-4, seed=1)"\n'

@@ -13,9 +13,9 @@ import pytest
 from support.kits import provisioned
 
 from unseen.errors import UnseenError
-from unseen.federation import flower_workarounds, process, serve
-from unseen.federation.kits.kit import Kit
-from unseen.federation.probe import Answer
+from unseen.sites import flower_workarounds, process, serve
+from unseen.sites.kits.kit import Kit
+from unseen.sites.probe import Answer
 
 
 def test_a_log_that_grew_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

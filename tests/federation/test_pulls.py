@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from unseen.federation.flower import pulls
+from unseen.sites.flower import pulls
 
 #: How many bytes an answer may have, and who it is asked of.
 NODE = 1, (0, "")

@@ -14,14 +14,14 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
-from unseen.datasets import DataSet, Domain
-from unseen.datasets.tables.encoding import Schema
-from unseen.federation.flower import server_run
-from unseen.federation.flower.site import Site, load
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.rare_values import rare, without_rare
-from unseen.federation.policy.study_review import review
-from unseen.spec.study import StudySpec
+from unseen.data import DataSet, Domain
+from unseen.data.tables.encoding import Schema
+from unseen.sites.flower import server_run
+from unseen.sites.flower.site import Site, load
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.rare_values import rare, without_rare
+from unseen.sites.policy.study_review import review
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
 EXAMPLES = OPEN.replace("examples = 1", "examples = 2")

@@ -15,14 +15,14 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.kits import federation, provisioned
 
 from unseen.errors import UnseenError
-from unseen.federation import port, serve, superlink
-from unseen.federation.kits.kit import Kit
-from unseen.federation.kits.kit_spec import Federation
-from unseen.federation.policy.site_policy import SitePolicy
-from unseen.federation.policy.study_rules import breaches
-from unseen.federation.probe import PROBE, Answer, other_versions
-from unseen.federation.process import check_port, free_port
-from unseen.spec.study import StudySpec
+from unseen.sites import port, serve, superlink
+from unseen.sites.kits.kit import Kit
+from unseen.sites.kits.kit_spec import Federation
+from unseen.sites.policy.site_policy import SitePolicy
+from unseen.sites.policy.study_rules import breaches
+from unseen.sites.probe import PROBE, Answer, other_versions
+from unseen.sites.process import check_port, free_port
+from unseen.studies.settings.study import StudySpec
 
 
 @pytest.mark.parametrize(

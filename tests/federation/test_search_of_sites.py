@@ -16,14 +16,14 @@ from test_hall import SITES, _quick, same, written
 
 from unseen import Study
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.policy.ledger_check import against
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.policy.study_review import review
-from unseen.spec.study import StudySpec
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.policy.ledger_check import against
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.site_ledger import SiteLedger
+from unseen.sites.policy.study_review import review
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
 SEARCH = """

@@ -12,7 +12,7 @@ pytest.importorskip("tenseal", reason="encrypted sums need the extra he")
 from support.kits import provisioned
 
 from unseen.errors import UnseenError
-from unseen.federation.kits.kit import Kit
+from unseen.sites.kits.kit import Kit
 
 
 def refused(out: Path, words: str) -> None:

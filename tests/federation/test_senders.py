@@ -16,8 +16,8 @@ from flwr.supercore.error import FlowerError
 from support.hall import Hall, kits
 from test_hall import SITES, _quick, written
 
-from unseen.federation import flower_workarounds
-from unseen.federation.flower import server_run
+from unseen.sites import flower_workarounds
+from unseen.sites.flower import server_run
 
 __all__ = ["_quick"]
 

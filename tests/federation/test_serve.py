@@ -28,10 +28,10 @@ from support import rollcall_app
 from support.kits import provisioned, site
 
 from unseen.errors import UnseenError
-from unseen.federation import flower_workarounds, probe, superlink, supernode
-from unseen.federation.control import control
-from unseen.federation.kits import certificates
-from unseen.federation.kits.kit import Kit
+from unseen.sites import flower_workarounds, probe, superlink, supernode
+from unseen.sites.control import control
+from unseen.sites.kits import certificates
+from unseen.sites.kits.kit import Kit
 
 #: By how much all limits of time are longer than a quiet machine of two cores needs.
 SLOWER = float(os.environ.get("UNSEEN_SLOWER", "1"))
@@ -172,7 +172,7 @@ def test_join_names_why_it_is_refused(
     change: Callable[[Path, Path], None],
     named: str,
 ) -> None:
-    from unseen.federation.serve import join
+    from unseen.sites.serve import join
 
     north = tmp_path / "north"
     north.mkdir(mode=0o700)

@@ -19,24 +19,24 @@ from support.kits import provisioned
 from test_hall import SITES, _quick, written
 from typer.testing import CliRunner
 
-from unseen import signing
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.federation.flower import gate, site_messages
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_handler import handle
-from unseen.federation.flower.site_messages import Waiting
-from unseen.federation.kits import rotation, signatures
-from unseen.federation.kits.kit import Kit
-from unseen.federation.policy import ledger_check, site_ledger
-from unseen.federation.policy.approvals import Approvals
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.proposals import federated as as_federated
-from unseen.federation.policy.site_ledger import SiteLedger, check_chain
-from unseen.federation.policy.study_review import review
-from unseen.federation.serve import settle
-from unseen.spec.study import StudySpec
+from unseen.privacy import signing
+from unseen.sites.flower import gate, site_messages
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_handler import handle
+from unseen.sites.flower.site_messages import Waiting
+from unseen.sites.kits import rotation, signatures
+from unseen.sites.kits.kit import Kit
+from unseen.sites.policy import ledger_check, site_ledger
+from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.proposals import federated as as_federated
+from unseen.sites.policy.site_ledger import SiteLedger, check_chain
+from unseen.sites.policy.study_review import review
+from unseen.sites.serve import settle
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
 WAIT = OPEN.replace('"auto"', '"wait"')

@@ -16,23 +16,23 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.federation.doctor import _data as findings_of
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower.gate import RULES
-from unseen.federation.flower.site import Site, load
-from unseen.federation.flower.site_handler import answer_from, handle
-from unseen.federation.flower.site_messages import Waiting
-from unseen.federation.flower.terms import Refused
-from unseen.federation.kits.kit import Kit
-from unseen.federation.model_study import model_study
-from unseen.federation.policy import spending
-from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.rare_values import nearly_unique
-from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.federation.policy.site_policy import SitePolicy, template
-from unseen.federation.policy.study_review import review
-from unseen.federation.policy.study_rules import breaches
-from unseen.spec.study import StudySpec
+from unseen.sites.doctor import _data as findings_of
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower.gate import RULES
+from unseen.sites.flower.site import Site, load
+from unseen.sites.flower.site_handler import answer_from, handle
+from unseen.sites.flower.site_messages import Waiting
+from unseen.sites.flower.terms import Refused
+from unseen.sites.kits.kit import Kit
+from unseen.sites.model_study import model_study
+from unseen.sites.policy import spending
+from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.rare_values import nearly_unique
+from unseen.sites.policy.site_ledger import SiteLedger
+from unseen.sites.policy.site_policy import SitePolicy, template
+from unseen.sites.policy.study_review import review
+from unseen.sites.policy.study_rules import breaches
+from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
 VISITS = "table(path='visits.csv', domain='hospital', label='died'{})"

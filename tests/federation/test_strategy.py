@@ -17,9 +17,9 @@ import support.hall  # noqa: F401  (names this process to Flower)
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from unseen.combine import PPDG, Collect, GeneralizationAdjustment, Mean, Median, PCGrad
 from unseen.errors import UnseenError
 from unseen.flower import strategy
+from unseen.methods.combine import PPDG, Collect, GeneralizationAdjustment, Mean, Median, PCGrad
 
 
 @dataclass

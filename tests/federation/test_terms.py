@@ -15,14 +15,14 @@ from support.hall import Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen import Study
-from unseen.datasets import DataSet, Domain
-from unseen.datasets.tables.encoding import Schema
+from unseen.data import DataSet, Domain
+from unseen.data.tables.encoding import Schema
 from unseen.errors import UnseenError
-from unseen.federation.flower import model_run, server_run
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.terms import Facts, Terms
-from unseen.federation.policy import ledger_check
-from unseen.federation.policy.site_ledger import SiteLedger
+from unseen.sites.flower import model_run, server_run
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.terms import Facts, Terms
+from unseen.sites.policy import ledger_check
+from unseen.sites.policy.site_ledger import SiteLedger
 
 __all__ = ["_quick"]  # the fixture of test_hall
 

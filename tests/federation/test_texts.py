@@ -12,9 +12,9 @@ from support.hall import Hall, contents, kits
 
 from unseen import Study
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import site_messages
-from unseen.federation.flower.terms import Facts, Terms
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import site_messages
+from unseen.sites.flower.terms import Facts, Terms
 
 SITES = ("north", "south", "west")
 WORDS = ("pain", "fever", "sleep", "walked", "home", "stable")

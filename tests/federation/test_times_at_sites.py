@@ -13,10 +13,10 @@ from support.times import write
 
 from unseen import Study
 from unseen.errors import UnseenError
-from unseen.federation.flower import server_run as federated
-from unseen.federation.flower import site_messages
-from unseen.federation.flower.terms import Facts, Terms
-from unseen.federation.policy.study_rules import columns_of
+from unseen.sites.flower import server_run as federated
+from unseen.sites.flower import site_messages
+from unseen.sites.flower.terms import Facts, Terms
+from unseen.sites.policy.study_rules import columns_of
 
 SITES = ("north", "south", "west")
 OPTIONS = "path='times.csv', domain='site', label='days', event='died'"

@@ -11,7 +11,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from support.hall import Hall, kits
 
-from unseen.federation.flower import server_run, site_messages
+from unseen.sites.flower import server_run, site_messages
 
 SITES = ("north", "south", "west")
 

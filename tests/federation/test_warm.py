@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from unseen.federation import prefork
+from unseen.sites import prefork
 
 FORKS = """
 import sys, time
 from pathlib import Path
-from unseen.federation import prefork
+from unseen.sites import prefork
 prefork.die_with_parent()
 words, folder, environment = prefork.answer(prefork.listening(Path(sys.argv[1])))
 time.sleep(0.5)

@@ -16,11 +16,11 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Answer, Hall, kits
 from test_hall import SITES, _quick, written
 
-from unseen.federation import standing
-from unseen.federation.flower import server_run, site_messages
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.site_messages import Waiting
-from unseen.federation.policy.approvals import Approvals
+from unseen.sites import standing
+from unseen.sites.flower import server_run, site_messages
+from unseen.sites.flower.site import Site
+from unseen.sites.flower.site_messages import Waiting
+from unseen.sites.policy.approvals import Approvals
 
 __all__ = ["_quick"]
 SIGNED = OPEN.replace("signed = false", "signed = true")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from unseen.follow import progress_bar as module
-from unseen.follow.progress_bar import progress_bar
+from unseen.studies.tracking import progress_bar as module
+from unseen.studies.tracking.progress_bar import progress_bar
 
 CELL = """
 import unseen

@@ -14,12 +14,13 @@ import pytest
 
 from unseen import Study, UnseenError
 from unseen.cli.main import main
-from unseen.follow import trackers
-from unseen.follow.trackers import TRACKERS, Points, check, listed, track
-from unseen.follow.trackers import points as points_of
-from unseen.results import records
-from unseen.results.records import Job, Log
-from unseen.results.study_folder import JobFolder
+from unseen.core import record_lines
+from unseen.studies.results import records
+from unseen.studies.results.records import Job, Log
+from unseen.studies.results.study_folder import JobFolder
+from unseen.studies.tracking import trackers
+from unseen.studies.tracking.trackers import TRACKERS, Points, check, listed, track
+from unseen.studies.tracking.trackers import points as points_of
 
 JOB = Job("fedavg(weights='uniform')", "a", 0)
 STUDY = Study(methods=["fedavg", "fedavg+ga"], targets=["0"], seeds=1, rounds=3)
@@ -151,15 +152,15 @@ class TestTensorBoard:
                 assert (job / name).read_bytes() == (plain / "records" / place / name).read_bytes()
             board = EventAccumulator(str(out / "tensorboard" / place), {"scalars": 0}).Reload()
             expected: dict[str, list[tuple[int, float]]] = {}
-            for row in records.read_lines(job / "target.jsonl"):
+            for row in record_lines.read_lines(job / "target.jsonl"):
                 for metric in ("loss", "accuracy"):
                     tag = f"{metric}/target"
                     expected.setdefault(tag, []).append((row["round"], single(row[metric])))
-            for row in records.read_lines(job / "source.jsonl"):
+            for row in record_lines.read_lines(job / "source.jsonl"):
                 for metric in ("loss", "accuracy"):
                     tag = f"{metric}/validation/{row['domain']}"
                     expected.setdefault(tag, []).append((row["round"], single(row[metric])))
-            for row in records.read_lines(job / "rounds.jsonl"):
+            for row in record_lines.read_lines(job / "rounds.jsonl"):
                 for client, weight in zip(row["clients"], row["weights"]["model"], strict=True):
                     tag = f"weights.model/{client}"
                     expected.setdefault(tag, []).append((row["round"], single(weight)))

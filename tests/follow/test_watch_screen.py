@@ -19,11 +19,12 @@ from rich.console import Console
 
 from unseen import Study, UnseenError
 from unseen.cli.main import main
-from unseen.follow.screen import duration, renderable, spark
-from unseen.follow.state import Reader, Snapshot
-from unseen.results import records
-from unseen.results.records import Job, Log
-from unseen.results.study_folder import find, last_record
+from unseen.core import record_lines
+from unseen.studies.results import records
+from unseen.studies.results.records import Job, Log
+from unseen.studies.results.study_folder import find, last_record
+from unseen.studies.tracking.screen import duration, renderable, spark
+from unseen.studies.tracking.state import Reader, Snapshot
 
 ROUNDS = 4
 STARTED = 1_000_000.0
@@ -354,7 +355,7 @@ def test_a_real_study_to_its_end(tmp_path: Path) -> None:
     found = Reader(out).snapshot()
     assert found.finished and not found.active and len(found.jobs) == 4
     for one in found.jobs:
-        rows = records.read_lines(one.job.folder(out) / "source.jsonl")
+        rows = record_lines.read_lines(one.job.folder(out) / "source.jsonl")
         own = [row["accuracy"] for row in rows if row["round"] == 1]
         assert one.validation[1] == pytest.approx(sum(own) / len(own))
         assert one.rounds == 2 and one.seconds

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.images.augment import (
+from unseen.methods.images.augment import (
     AUGMENTS,
     CHANGES,
     TRIES,

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from unseen import UnseenError
 from unseen.core.turn import keyed
-from unseen.images.augmix import AFFINE, PIXELWISE, AugMix, pixelwise, warped
+from unseen.methods.images.augmix import AFFINE, PIXELWISE, AugMix, pixelwise, warped
 
 
 def grey(name="grey", size=(9, 12)) -> torch.Tensor:

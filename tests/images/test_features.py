@@ -8,8 +8,8 @@ from torch import nn
 
 from unseen import Model, UnseenError
 from unseen.core.turn import keyed
-from unseen.images.features import layer_names, recorded
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.images.features import layer_names, recorded
 
 
 def net() -> nn.Sequential:

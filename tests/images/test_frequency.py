@@ -9,7 +9,7 @@ import torch
 from unseen import UnseenError
 from unseen.core.client import Split
 from unseen.core.turn import keyed
-from unseen.images.frequency import Window, mixed, mixed_within, pixel_range, spectrum
+from unseen.methods.images.frequency import Window, mixed, mixed_within, pixel_range, spectrum
 
 SIZES = [(8, 8), (7, 9), (28, 28), (6, 11)]
 

@@ -14,19 +14,19 @@ from support.remote import Remote
 from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.combine import Mean
 from unseen.core.added_rows import Added
 from unseen.core.client import Client, Memories, Split
 from unseen.core.exchange import Blueprint
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
-from unseen.datasets import load
+from unseen.data import load
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import model_rule, trained
-from unseen.models import build
-from unseen.results import checkpoint
-from unseen.study.runtime import adapted
+from unseen.methods.combine import Mean
+from unseen.studies.execution.runtime import adapted
+from unseen.studies.results import checkpoint
 
 SETTINGS = {
     "plain": Training(SGD(0.05), batch_size=8),

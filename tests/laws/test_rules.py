@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from support.bounds import SOLVED_TO, gamma, product, sensitivity
 from torch import Tensor
 
-from unseen import combine
-from unseen.combine import (
+from unseen.core.turn import keyed
+from unseen.core.vector import Layout
+from unseen.errors import UnseenError
+from unseen.methods import combine
+from unseen.methods.combine import (
     PPDG,
     AbsoluteGeometricMean,
     Agnostic,
@@ -47,9 +50,6 @@ from unseen.combine import (
     VarianceOfRisks,
     WeightedGeometricMean,
 )
-from unseen.core.turn import keyed
-from unseen.core.vector import Layout
-from unseen.errors import UnseenError
 
 GA = GeneralizationAdjustment
 RULES: dict[str, Combine] = {

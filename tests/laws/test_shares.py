@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from unseen.combine import TrimmedMean
 from unseen.core.losses import CrossEntropy
 from unseen.core.round import sample
 from unseen.core.schedule import Step, ceil_share, floor_share, round_share
 from unseen.core.turn import Turn, keyed
-from unseen.datasets.dataset import Domain
-from unseen.gradient import Backprop
-from unseen.gradient.challenge import SelfChallenging
-from unseen.images.frequency import Window
-from unseen.study.prepare import rows_of
+from unseen.data.dataset import Domain
+from unseen.methods.combine import TrimmedMean
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.challenge import SelfChallenging
+from unseen.methods.images.frequency import Window
+from unseen.studies.execution.prepare import rows_of
 
 COUNTS = range(301)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from unseen.core.metrics import bootstrap
+from unseen.core.metrics.bootstrap import ends, resamples, weights
 from unseen.core.turn import keyed
-from unseen.metrics import bootstrap
-from unseen.metrics.bootstrap import ends, resamples, weights
 
 
 def mean_of(values: torch.Tensor) -> bootstrap.Statistic:

@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from unseen.core.outputs import class_scores, predicted, probabilities
-from unseen.core.turn import keyed
-from unseen.metrics.class_metrics import (
+from unseen.core.metrics.class_metrics import (
     BINS,
     confusion,
     logistic,
 )
-from unseen.metrics.evaluation import (
+from unseen.core.metrics.evaluation import (
     METRICS,
     OF_CLASSES,
     OF_DECISIONS,
@@ -32,7 +30,9 @@ from unseen.metrics.evaluation import (
     OF_TWO,
     fitting,
 )
-from unseen.metrics.weighted_metrics import WEIGHTED
+from unseen.core.metrics.weighted_metrics import WEIGHTED
+from unseen.core.outputs import class_scores, predicted, probabilities
+from unseen.core.turn import keyed
 
 seeds = st.integers(0, 10_000)
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from unseen import UnseenError
-from unseen.metrics.evaluation import BY_KIND, METRICS, OF_TWO
-from unseen.metrics.weighted_metrics import WEIGHTED
+from unseen.core.metrics.evaluation import BY_KIND, METRICS, OF_TWO
+from unseen.core.metrics.weighted_metrics import WEIGHTED
 
 
 def right(name: str) -> tuple[Tensor, Tensor]:

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from unseen.core.labels import IGNORED, kind_of
 from unseen.core.losses import CrossEntropyDice
+from unseen.core.metrics.evaluation import METRICS, OF_MASKS, accuracy, check_metric, fitting
+from unseen.core.metrics.mask_metrics import dice, each_hd95, hausdorff, hd95, iou
+from unseen.core.metrics.weighted_metrics import WEIGHTED
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import METRICS, OF_MASKS, accuracy, check_metric, fitting
-from unseen.metrics.mask_metrics import dice, each_hd95, hausdorff, hd95, iou
-from unseen.metrics.weighted_metrics import WEIGHTED
 
 
 def logits_of(masks: Tensor, classes: int, sure: float = 9.0) -> Tensor:

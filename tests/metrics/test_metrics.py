@@ -16,11 +16,7 @@ from support.sites import federation, images
 from torch import Tensor, nn
 
 from unseen.core.client import Client, Split
-from unseen.core.outputs import predicted
-from unseen.core.turn import Turn, keyed
-from unseen.core.vector import Model
-from unseen.errors import UnseenError
-from unseen.metrics.evaluation import (
+from unseen.core.metrics.evaluation import (
     EVALUATION_BATCH,
     LOWER,
     METRICS,
@@ -35,7 +31,11 @@ from unseen.metrics.evaluation import (
     r2,
     rmse,
 )
-from unseen.metrics.weighted_metrics import WEIGHTED
+from unseen.core.metrics.weighted_metrics import WEIGHTED
+from unseen.core.outputs import predicted
+from unseen.core.turn import Turn, keyed
+from unseen.core.vector import Model
+from unseen.errors import UnseenError
 
 seeds = st.integers(0, 10_000)
 TURN = Turn(0, 3, 5, "validate")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unseen.metrics.evaluation import METRICS
-from unseen.metrics.survival_metrics import uncensored_weights
-from unseen.metrics.weighted_metrics import WEIGHTED
+from unseen.core.metrics.evaluation import METRICS
+from unseen.core.metrics.survival_metrics import uncensored_weights
+from unseen.core.metrics.weighted_metrics import WEIGHTED
 
 NAMES = ("concordance", "concordance-ipcw")
 ROWS = st.lists(

@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
-from unseen.metrics.evaluation import METRICS
-from unseen.metrics.weighted_metrics import WEIGHTED
+from unseen.core.metrics.evaluation import METRICS
+from unseen.core.metrics.weighted_metrics import WEIGHTED
 
 OF_SCORES = {
     "auroc": sk.roc_auc_score,

@@ -13,8 +13,8 @@ from torch import nn
 
 from unseen.core.turn import keyed
 from unseen.core.vector import Model
+from unseen.data.networks import MODELS, build
 from unseen.errors import UnseenError
-from unseen.models import MODELS, build
 
 OWN = """
 import torch

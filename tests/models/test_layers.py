@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.core.turn import keyed
-from unseen.models import build
-from unseen.models.layers import Sequential
+from unseen.data.networks import build
+from unseen.data.networks.layers import Sequential
 
 
 def literal(module: nn.Module) -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from unseen.core.turn import keyed
+from unseen.data.networks import build
+from unseen.data.networks.digit_nets import logistic, mlp
 from unseen.errors import UnseenError
 from unseen.expression import Call, text
-from unseen.models import build
-from unseen.models.digit_nets import logistic, mlp
 
 
 def count(module: nn.Module) -> int:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unseen.core.turn import keyed
+from unseen.data.networks import build
+from unseen.data.networks.digit_nets import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 from unseen.errors import UnseenError
-from unseen.models import build
-from unseen.models.digit_nets import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 
 
 def count(module: nn.Module) -> int:

@@ -16,11 +16,11 @@ from unseen import Client, Split, Training, method, play, start
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
 from unseen.core.vector import Model
+from unseen.data.networks import MODELS, build
+from unseen.data.networks.alexnet import MeanPool
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.images.features import last_maps, layer_names, recorded
-from unseen.models import MODELS, build
-from unseen.models.alexnet import MeanPool
+from unseen.methods.images.features import last_maps, layer_names, recorded
 
 NAMES = ("resnet18", "resnet50", "densenet121", "alexnet", "alexnet-bn")
 LARGE = (3, 224, 224)

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from unseen.core.turn import keyed
+from unseen.data.networks import build
+from unseen.data.networks.pretrained import PACKAGES, RESNET18, RESNET18_SHA256, installed, source
 from unseen.errors import UnseenError
-from unseen.models import build
-from unseen.models.pretrained import PACKAGES, RESNET18, RESNET18_SHA256, installed, source
 
 
 @pytest.mark.parametrize("name", PACKAGES)

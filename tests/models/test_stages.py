@@ -10,10 +10,10 @@ from torch import nn
 
 from unseen.core import Model
 from unseen.core.turn import keyed
+from unseen.data.networks import build
+from unseen.data.networks.partial import FrozenNorm, LowRank, choice, with_frozen_norms
+from unseen.data.networks.stages import cut, folded
 from unseen.errors import UnseenError
-from unseen.models import build
-from unseen.models.partial import FrozenNorm, LowRank, choice, with_frozen_norms
-from unseen.models.stages import cut, folded
 
 NETS = ("efficientnet-lite0", "resnet18")
 X = torch.rand(3, 3, 32, 32, generator=keyed("images"))

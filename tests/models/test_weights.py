@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from unseen.core.turn import keyed
+from unseen.data.networks import build
+from unseen.data.networks.weight_files import Report, Source, fill, read
 from unseen.errors import UnseenError
-from unseen.models import build
-from unseen.models.weight_files import Report, Source, fill, read
 
 State = dict[str, Tensor]
 SHAPE = (3, 32, 32)

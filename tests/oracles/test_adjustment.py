@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from support import literal
 
 from unseen import method
-from unseen.combine import PPDG, AgrSum, GeneralizationAdjustment, Mean, WeightedGeometricMean
 from unseen.errors import UnseenError
+from unseen.methods.combine import (
+    PPDG,
+    AgrSum,
+    GeneralizationAdjustment,
+    Mean,
+    WeightedGeometricMean,
+)
 
 VARIANTS = ("centred", "paper", "reference")
 

@@ -8,8 +8,8 @@ import torch
 from support import literal
 from support.playing import play_elementwise as play
 
-from unseen.combine import AgrRand, AgrSum, Mean
 from unseen.errors import UnseenError
+from unseen.methods.combine import AgrRand, AgrSum, Mean
 
 # Columns: agree (+), conflict, one exact zero, agree (-), agree (+), all zero.
 ROWS = np.array(

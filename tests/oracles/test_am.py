@@ -13,11 +13,11 @@ from support.sites import federation, images
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import AmplitudeMix
-from unseen.images.bank import Bank
-from unseen.images.frequency import Window
-from unseen.models import build
+from unseen.methods.gradient import AmplitudeMix
+from unseen.methods.images.bank import Bank
+from unseen.methods.images.frequency import Window
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 TURN = Turn(seed=0, round=1, rounds=3, exchange="train", client="site-a")

@@ -13,10 +13,10 @@ from unseen import Client, Model, Split, Training, UnseenError
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.anchor import Anchored
-from unseen.gradient.proximal import Proximal
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.anchor import Anchored
+from unseen.methods.gradient.proximal import Proximal
 
 TURN = Turn(seed=0, round=0, rounds=2, exchange="train", client="site-a")
 OUTPUTS = {"classes": 4, "two-classes": 2, "logit": 1, "numbers": 1}

@@ -11,9 +11,9 @@ import torch
 from support import literal
 from support.playing import play_elementwise as play
 
-from unseen.combine import AbsoluteGeometricMean, AgrSum, AndMask, Mean
 from unseen.core.vector import Layout
 from unseen.errors import UnseenError
+from unseen.methods.combine import AbsoluteGeometricMean, AgrSum, AndMask, Mean
 
 EXAMPLES = [10.0, 40.0, 35.0, 5.0, 10.0]
 

@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 from support.sites import federation
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.combine import AutoWeighted
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.models import build
+from unseen.methods.combine import AutoWeighted
 
 
 def weights(loss, n, reg_weight=1.0, rule_state=None, client=None):

@@ -16,12 +16,12 @@ from unseen.core.labels import IGNORED
 from unseen.core.losses import CrossEntropyDice
 from unseen.core.turn import keyed
 from unseen.core.vector import Model
+from unseen.data.networks import build
 from unseen.errors import UnseenError
-from unseen.gradient import Backprop, Episodic
-from unseen.gradient.boundary import Regions, dilated, nt_xent
-from unseen.images.bank import Bank
-from unseen.images.frequency import Window, mixed, pixel_range
-from unseen.models import build
+from unseen.methods.gradient import Backprop, Episodic
+from unseen.methods.gradient.boundary import Regions, dilated, nt_xent
+from unseen.methods.images.bank import Bank
+from unseen.methods.images.frequency import Window, mixed, pixel_range
 
 SIDE, CLASSES = 8, 3
 

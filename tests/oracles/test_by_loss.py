@@ -13,9 +13,9 @@ from support.alone import played
 from support.sites import federation
 
 from unseen import Training, UnseenError, method
-from unseen.combine import Agnostic, GroupDRO, Mean, QFair
 from unseen.core.optimiser import SGD
 from unseen.methods.base import model_rule
+from unseen.methods.combine import Agnostic, GroupDRO, Mean, QFair
 
 
 def scalars(losses, examples=None, client=None):

@@ -18,13 +18,13 @@ from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient.copa import Collaboration, Ensemble, first_head
-from unseen.gradient.heads import Head
-from unseen.images.norms import Halves, Hybrid, assembled, halves, hybrid
-from unseen.local.batches import batches
-from unseen.models import build
-from unseen.study.runtime import adapted
+from unseen.methods.gradient.copa import Collaboration, Ensemble, first_head
+from unseen.methods.gradient.heads import Head
+from unseen.methods.images.norms import Halves, Hybrid, assembled, halves, hybrid
+from unseen.methods.local.batches import batches
+from unseen.studies.execution.runtime import adapted
 
 LR = 0.05
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from unseen import Client, Model, Split, Training
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop, Calibration
-from unseen.gradient.alignment import Projections, attention
-from unseen.gradient.discrepancy import mmd, mse, squared_distances
-from unseen.local.batches import batches
-from unseen.local.train import Train
+from unseen.methods.gradient import Backprop, Calibration
+from unseen.methods.gradient.alignment import Projections, attention
+from unseen.methods.gradient.discrepancy import mmd, mse, squared_distances
+from unseen.methods.local.batches import batches
+from unseen.methods.local.train import Train
 
 NAMES = ["site-a", "site-b", "site-c"]
 TURN = Turn(seed=0, round=3, rounds=9, exchange="train", client="site-a")

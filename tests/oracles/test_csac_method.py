@@ -11,19 +11,19 @@ from support.residual import nets
 from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.combine import Mean, SemanticDivergence
 from unseen.core.client import Memories
 from unseen.core.exchange import Exchange, Method
 from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.metrics.evaluation import plain
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop
-from unseen.gradient.discrepancy import mmd
-from unseen.local.train import Train
 from unseen.methods.base import slots
-from unseen.metrics.evaluation import plain
-from unseen.models import build
+from unseen.methods.combine import Mean, SemanticDivergence
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.discrepancy import mmd
+from unseen.methods.local.train import Train
 
 NAMES = ["site-a", "site-b", "site-c"]
 TURN = Turn(seed=0, round=3, rounds=9, exchange="train", client="site-a")

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.combine import DenseRows, GeneralizationAdjustment, Mean, SemanticDivergence
 from unseen.core.turn import keyed
 from unseen.core.vector import Layout, stack
 from unseen.errors import UnseenError
+from unseen.methods.combine import DenseRows, GeneralizationAdjustment, Mean, SemanticDivergence
 
 TENSORS = {
     "conv1.weight": (4, 1, 3, 3),

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.core.turn import keyed
-from unseen.models import build
-from unseen.models.efficientnet import EfficientNetLite, Same
+from unseen.data.networks import build
+from unseen.data.networks.efficientnet import EfficientNetLite, Same
 
 #: Sides that are odd and even at the layers where 224, 240 and 260 are, by which theirs is padded.
 SIZES = {"efficientnet-lite0": 32, "efficientnet-lite1": 48, "efficientnet-lite2": 36}

@@ -10,8 +10,8 @@ from scipy.stats import norm
 from support.alone import played
 from support.sites import federation
 
-from unseen.combine import QuantileOfRisks
-from unseen.combine.quantile import quantile_gradient
+from unseen.methods.combine import QuantileOfRisks
+from unseen.methods.combine.quantile import quantile_gradient
 
 
 def quantile(losses, alpha) -> float:

@@ -15,18 +15,18 @@ from unseen import Client, Model, Split, Training, UnseenError, method, play, st
 from unseen.core.optimiser import SGD
 from unseen.core.parts import innermost
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks.generator import Referred, with_generator
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop
-from unseen.gradient.adversary import (
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.adversary import (
     OWN,
     Adversarial,
     first_discriminator,
     random_rows,
     steps_of,
 )
-from unseen.gradient.feddyn import Dynamic
-from unseen.gradient.proximal import Proximal
-from unseen.models.generator import Referred, with_generator
+from unseen.methods.gradient.feddyn import Dynamic
+from unseen.methods.gradient.proximal import Proximal
 
 LR, RATE, ALPHA = 0.05, 0.2, 0.8
 TURN = Turn(seed=0, round=0, rounds=1, exchange="train", client="site-a")

@@ -17,18 +17,18 @@ from unseen import Client, Model, Split, Training, UnseenError, method, play, st
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import CrossClient
-from unseen.gradient.contrast import (
+from unseen.methods.gradient import CrossClient
+from unseen.methods.gradient.contrast import (
     jensen_shannon,
     probabilities,
     restyled,
     statistics,
     supervised_contrast,
 )
-from unseen.images.augmix import AugMix
-from unseen.images.bank import Bank
-from unseen.models import build
+from unseen.methods.images.augmix import AugMix
+from unseen.methods.images.bank import Bank
 
 NAMES = ["site-a", "site-b", "site-c"]
 RECIPE = Training(SGD(0.05), batch_size=8)

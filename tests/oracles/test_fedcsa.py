@@ -9,14 +9,14 @@ import torch
 from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.combine import ClassShares, GeneralizationAdjustment, Mean
-from unseen.combine.fedcsa import class_of_columns
 from unseen.core.optimiser import SGD
 from unseen.core.rows import DenseRows
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Layout
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.models import build
+from unseen.methods.combine import ClassShares, GeneralizationAdjustment, Mean
+from unseen.methods.combine.fedcsa import class_of_columns
 
 COUNTS = [[10, 0, 5, 0], [20, 30, 5, 0], [0, 10, 20, 0]]
 

@@ -16,10 +16,10 @@ from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient.fedcurv import WithFisher
-from unseen.local.batches import batches
-from unseen.models import build
+from unseen.methods.gradient.fedcurv import WithFisher
+from unseen.methods.local.batches import batches
 
 TURN = Turn(seed=0, round=0, rounds=3, exchange="train", client="site-a")
 

@@ -14,12 +14,12 @@ from torch.func import functional_call
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop, Episodic, Perturbed
-from unseen.images.bank import Bank
-from unseen.images.frequency import Window
-from unseen.local.batches import batches
-from unseen.models import build
+from unseen.methods.gradient import Backprop, Episodic, Perturbed
+from unseen.methods.images.bank import Bank
+from unseen.methods.images.frequency import Window
+from unseen.methods.local.batches import batches
 
 NAMES = ["site-a", "site-b", "site-c"]
 RECIPE = Training(SGD(0.05), batch_size=8)

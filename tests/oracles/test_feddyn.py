@@ -12,8 +12,8 @@ from unseen import Training, UnseenError, method
 from unseen.core.apply import Descend
 from unseen.core.optimiser import SGD
 from unseen.engine.stacked import unstackable
-from unseen.local.accumulation import proximal
 from unseen.methods.base import local_training
+from unseen.methods.local.accumulation import proximal
 
 FULL = Training(SGD(0.1), epochs=None, steps=6, batch_size=999)
 

@@ -13,7 +13,7 @@ from support.playing import close, play
 from support.sites import federation
 
 from unseen import UnseenError, method, start
-from unseen.combine import FedExP, Mean
+from unseen.methods.combine import FedExP, Mean
 
 
 def step(rows, p, eps):

@@ -12,13 +12,13 @@ from support import literal
 from support.sites import federation
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.combine import GlobalAlignment, Mean
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
 from unseen.core.vector import Layout
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop, LocalAlignment
-from unseen.models import build
+from unseen.methods.combine import GlobalAlignment, Mean
+from unseen.methods.gradient import Backprop, LocalAlignment
 
 LAYERS = {"a.weight": 5, "a.bias": 2, "b.weight": 33}
 LAYOUT = Layout.of({name: torch.empty(size) for name, size in LAYERS.items()})

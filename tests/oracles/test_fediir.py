@@ -17,11 +17,11 @@ from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop
-from unseen.gradient.fediir import HeadGradient, Invariance
-from unseen.local.batches import batches
-from unseen.models import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.fediir import HeadGradient, Invariance
+from unseen.methods.local.batches import batches
 
 LR = 0.05
 TURN = Turn(seed=0, round=0, rounds=3, exchange="train", client="site-a")

@@ -18,18 +18,18 @@ from support.sites import images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.combine import WeightedGeometricMean
-from unseen.combine.geometric import LogSums, RunningLogSums
 from unseen.core.client import pooled
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop, Environments, Proximal
-from unseen.gradient.fishr import HeadCovariance
-from unseen.local.train import FullGradient, Measure
-from unseen.models import build
-from unseen.results import fairness
+from unseen.methods.combine import WeightedGeometricMean
+from unseen.methods.combine.geometric import LogSums, RunningLogSums
+from unseen.methods.gradient import Backprop, Environments, Proximal
+from unseen.methods.gradient.fishr import HeadCovariance
+from unseen.methods.local.train import FullGradient, Measure
+from unseen.studies.results import fairness
 
 TURN = Turn(seed=0, round=0, rounds=1, exchange="train", client="site-a")
 ZEROS = ("skip", "paper", "released")
@@ -317,7 +317,7 @@ def test_examples_in_chunks_are_the_algebra_and_work_for_convolutions():
 
 def test_many_examples_are_summed_in_pieces_without_losing_any():
     """More than one piece of the float32 sums, against the float64 formula on δ aᵀ itself."""
-    from unseen.gradient.per_example import outer_log_sums
+    from unseen.methods.gradient.per_example import outer_log_sums
 
     generator = keyed("pieces")
     delta = torch.randn(3000, 4, generator=generator)

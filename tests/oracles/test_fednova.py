@@ -8,11 +8,11 @@ from support.quadratics import fixed_point, quadratics, recipe, run
 from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.combine import GeneralizationAdjustment, Mean, NormalizedAveraging
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.models import build
+from unseen.methods.combine import GeneralizationAdjustment, Mean, NormalizedAveraging
 
 #: Two clients of curvature 1 with optima 0 and 1: Σ p_i F_i is least at 0.5.
 OPTIMA, STEPS = (0.0, 1.0), (1, 10)

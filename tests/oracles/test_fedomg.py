@@ -10,8 +10,8 @@ import scipy.optimize
 import torch
 from support import literal
 
-from unseen.combine import FedOMG, Mean
 from unseen.errors import UnseenError
+from unseen.methods.combine import FedOMG, Mean
 
 
 def combined(rule, rows, examples=None, dtype=torch.float64):

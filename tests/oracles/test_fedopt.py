@@ -14,10 +14,10 @@ from unseen import Model, Training, method, play, start
 from unseen.core.apply import Descend
 from unseen.core.optimiser import Adam, FedOpt, fedadagrad, fedadam, fedyogi
 from unseen.core.turn import keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.models import build
-from unseen.spec.training import Recipe
+from unseen.studies.settings.training import Recipe
 
 RULES: dict[str, Callable[..., FedOpt]] = {
     "fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad,

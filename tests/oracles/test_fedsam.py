@@ -14,11 +14,11 @@ from unseen import Client, Model, Split, Training, UnseenError, method, play, st
 from unseen.core.losses import SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop, Perturbed
-from unseen.local.batches import batches
-from unseen.local.scaffold import CONTROL
-from unseen.models import build
+from unseen.methods.gradient import Backprop, Perturbed
+from unseen.methods.local.batches import batches
+from unseen.methods.local.scaffold import CONTROL
 
 TURN = Turn(seed=0, round=0, rounds=2, exchange="train", client="site-a")
 

@@ -12,9 +12,9 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.fedsr import SimpleRepresentation
-from unseen.models.encoded import Encoded, with_encoder
+from unseen.data.networks.encoded import Encoded, with_encoder
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.fedsr import SimpleRepresentation
 
 
 def net() -> nn.Module:

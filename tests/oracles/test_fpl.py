@@ -14,15 +14,15 @@ from support.sites import federation
 
 from unseen import Client, Model, Split, Training, method
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.prototypes import (
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.prototypes import (
     PROTOTYPES,
     Clusters,
     PrototypeContrast,
     WithPrototypes,
     finch,
 )
-from unseen.models import build
 
 
 def by_graphs(points: np.ndarray) -> np.ndarray:

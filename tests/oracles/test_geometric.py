@@ -20,9 +20,9 @@ from support import literal
 from support.bounds import gamma
 from support.playing import play_elementwise as play
 
-from unseen.combine import Mean, WeightedGeometricMean, geometric
-from unseen.combine.geometric import LogSums, unrolled
 from unseen.errors import UnseenError
+from unseen.methods.combine import Mean, WeightedGeometricMean, geometric
+from unseen.methods.combine.geometric import LogSums, unrolled
 
 ZEROS = ("skip", "paper", "released")
 
@@ -221,7 +221,7 @@ def test_compiled_it_is_the_same_up_to_rounding() -> None:
 
 COMPILED = """
 import torch
-from unseen.combine import WeightedGeometricMean
+from unseen.methods.combine import WeightedGeometricMean
 rows = torch.randn(4, 300, generator=torch.Generator().manual_seed(0))
 plain, compiled = (WeightedGeometricMean(compiled=c)(rows, {}, {"prior": {}})[0] for c in (0, 1))
 print(float((plain - compiled).abs().max()))

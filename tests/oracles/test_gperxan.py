@@ -18,12 +18,12 @@ from unseen.core.exchange import Reply
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient.gperxan import STATISTICS, WEIGHTS, OwnNorms
-from unseen.images.norms import Assembled, assembled
-from unseen.local.batches import batches
-from unseen.models import build
-from unseen.study.runtime import adapted
+from unseen.methods.gradient.gperxan import STATISTICS, WEIGHTS, OwnNorms
+from unseen.methods.images.norms import Assembled, assembled
+from unseen.methods.local.batches import batches
+from unseen.studies.execution.runtime import adapted
 
 LR = 0.05
 

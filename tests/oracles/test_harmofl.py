@@ -13,15 +13,15 @@ from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.core.exchange import Exchange
+from unseen.core.metrics.evaluation import Evaluate
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop, Normalised
-from unseen.images.frequency import Window
-from unseen.local.batches import batches
-from unseen.local.train import GapProbe, Train
-from unseen.metrics.evaluation import Evaluate
-from unseen.models import build
+from unseen.methods.gradient import Backprop, Normalised
+from unseen.methods.images.frequency import Window
+from unseen.methods.local.batches import batches
+from unseen.methods.local.train import GapProbe, Train
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 

@@ -13,14 +13,14 @@ from support.sites import federation
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.combine import RandomEffects
 from unseen.core.exchange import Reply
 from unseen.core.losses import SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.local.intercepts import OWN, OwnIntercepts
-from unseen.models import build
+from unseen.methods.combine import RandomEffects
+from unseen.methods.local.intercepts import OWN, OwnIntercepts
 
 TURN = Turn(seed=0, round=0, rounds=2, exchange="train", client="site-a")
 NET = "mlp(widths=[8])"

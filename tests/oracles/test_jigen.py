@@ -13,9 +13,9 @@ from torch import nn
 
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.puzzle import Jigsaw, orders, puzzled
-from unseen.models.two_heads import TwoHeads, with_order
+from unseen.data.networks.two_heads import TwoHeads, with_order
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.puzzle import Jigsaw, orders, puzzled
 
 
 def greedy(grid: int, count: int) -> list[tuple[int, ...]]:

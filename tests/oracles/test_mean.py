@@ -8,8 +8,8 @@ import torch
 from support import literal
 from support.bounds import gamma
 
-from unseen.combine import Mean
 from unseen.errors import UnseenError
+from unseen.methods.combine import Mean
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 13, 26])

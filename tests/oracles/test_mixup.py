@@ -16,9 +16,9 @@ from support.sites import federation
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.mixup import Mixup, beta
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.mixup import Mixup, beta
 
 TURN = Turn(seed=3, round=1, rounds=4, exchange="train", client="site-a")
 

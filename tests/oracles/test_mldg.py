@@ -11,9 +11,9 @@ from support.sites import federation
 from unseen import Model, Training, method, play, start
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient.mldg import Split
-from unseen.models import build
+from unseen.methods.gradient.mldg import Split
 
 
 def algorithm_1(clients, model, rounds: int, alpha: float, beta: float, m: int) -> torch.Tensor:

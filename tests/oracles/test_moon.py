@@ -11,9 +11,9 @@ from support.sites import federation, images
 
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.moon import BUFFERS, OWN, ModelContrast
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.moon import BUFFERS, OWN, ModelContrast
 
 TURN = Turn(seed=0, round=1, rounds=2, exchange="train", client="site-a")
 

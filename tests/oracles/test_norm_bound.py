@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from unseen.combine import Mean, NormBound
 from unseen.core import RuleState
+from unseen.methods.combine import Mean, NormBound
 
 
 def rows(*lengths: float) -> Tensor:

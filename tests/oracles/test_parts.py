@@ -10,7 +10,7 @@ from support.sites import federation, images
 from unseen import Client, Split, Training, UnseenError, method
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
-from unseen.local import in_parts
+from unseen.methods.local import in_parts
 
 
 def parts_of(rows: int, monkeypatch: pytest.MonkeyPatch, columns: int = 6) -> None:

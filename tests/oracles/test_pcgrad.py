@@ -10,8 +10,8 @@ import torch
 from support import literal
 from support.playing import close, play
 
-from unseen.combine import Mean, PCGrad
 from unseen.errors import UnseenError
+from unseen.methods.combine import Mean, PCGrad
 
 
 @pytest.mark.parametrize("order", ["fixed", "random"])

@@ -12,9 +12,9 @@ from unseen import Client, Model, Split, Training, method
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.penalties import Decoupled, InvariantRisk
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.penalties import Decoupled, InvariantRisk
 
 TURN = Turn(seed=0, round=1, rounds=4, exchange="train", client="site-a")
 OUTPUTS = {"classes": 4, "logit": 1, "numbers": 1}

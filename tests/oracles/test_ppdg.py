@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 from support import literal
 from support.playing import close, play
 
-from unseen.combine import PPDG, Mean
 from unseen.errors import UnseenError
+from unseen.methods.combine import PPDG, Mean
 
 READINGS = list(itertools.product(literal.BASES, literal.OTHERS, literal.WHENS))
 SCALES = [1e-3, 1.0, 1e3, None]

@@ -10,7 +10,7 @@ from support.playing import play
 from support.sites import federation
 
 from unseen import UnseenError
-from unseen.combine import Mean, RandomEffects
+from unseen.methods.combine import Mean, RandomEffects
 
 SIZES = np.array([20.0, 50.0, 100.0, 400.0, 1000.0])
 

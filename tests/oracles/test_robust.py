@@ -13,13 +13,13 @@ from support import literal
 from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.combine import DenseRows, Krum, Mean, Median, TrimmedMean
 from unseen.core.turn import keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
 from unseen.errors import Incompatible
 from unseen.methods.base import trained
+from unseen.methods.combine import DenseRows, Krum, Mean, Median, TrimmedMean
 from unseen.methods.compose import METHODS
-from unseen.models import build
 
 COUNTS = [1, 2, 3, 4, 5, 8, 13, 20]
 

@@ -15,9 +15,9 @@ from unseen import Client, Model, Split, Training, UnseenError, method, play, st
 from unseen.core.losses import SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop, Perturbed, SelfChallenging
-from unseen.models import build
+from unseen.methods.gradient import Backprop, Perturbed, SelfChallenging
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 TURN = Turn(seed=0, round=1, rounds=3, exchange="train", client="site-a")

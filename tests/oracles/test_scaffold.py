@@ -13,15 +13,15 @@ from support.remote import Remote
 from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.combine import RosterMean
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.round import sample
 from unseen.core.schedule import Step
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.local.accumulation import accumulation
-from unseen.local.batches import batches
-from unseen.models import build
+from unseen.methods.combine import RosterMean
+from unseen.methods.local.accumulation import accumulation
+from unseen.methods.local.batches import batches
 
 ETA, TAU = 0.1, 10
 CURVATURES, OPTIMA = (1.0, 4.0, 0.5), (0.0, 1.0, -2.0)

@@ -17,9 +17,9 @@ from unseen import Client, Model, Split, Training, UnseenError, method
 from unseen.core.losses import SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient.shift import SPREAD, Shifted
-from unseen.models import build
+from unseen.methods.gradient.shift import SPREAD, Shifted
 
 
 def raw(client):

@@ -10,9 +10,9 @@ import torch
 from support import literal
 from support.playing import play_elementwise as play
 
-from unseen.combine import AndMask, GradientMasked, Mean, SandMask
 from unseen.core.vector import Layout
 from unseen.errors import UnseenError
+from unseen.methods.combine import AndMask, GradientMasked, Mean, SandMask
 
 EXAMPLES = [10.0, 40.0, 35.0, 5.0, 10.0]
 

@@ -13,11 +13,11 @@ from torch import nn
 
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
-from unseen.gradient import Backprop
-from unseen.gradient.mixstyle import StyleMixed, restyled
-from unseen.gradient.mixup import beta
-from unseen.gradient.randconv import RandomConvolutions, disagreement
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.mixstyle import StyleMixed, restyled
+from unseen.methods.gradient.mixup import beta
+from unseen.methods.gradient.randconv import RandomConvolutions, disagreement
 
 TURN = Turn(seed=3, round=0, rounds=2, exchange="train", client="site-a")
 

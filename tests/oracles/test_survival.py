@@ -11,6 +11,13 @@ from torch import Tensor
 
 from unseen import Client, InProcess, Model, Split, Training, method, play, start
 from unseen.core.apply import Descend
+from unseen.core.metrics.survival_metrics import (
+    concordance,
+    concordance_ipcw,
+    integrated_brier,
+    loss,
+)
+from unseen.core.metrics.weighted_metrics import WEIGHTED
 from unseen.core.optimiser import SGD
 from unseen.core.survival import (
     Cox,
@@ -21,8 +28,6 @@ from unseen.core.survival import (
     risk,
 )
 from unseen.core.turn import keyed
-from unseen.metrics.survival_metrics import concordance, concordance_ipcw, integrated_brier, loss
-from unseen.metrics.weighted_metrics import WEIGHTED
 
 pd = pytest.importorskip("pandas", reason="pandas is in the dev extra")
 lifelines = pytest.importorskip("lifelines", reason="lifelines is in the dev extra")

@@ -15,11 +15,11 @@ from support.bounds import SOLVED_TO, gamma
 from support.sites import federation
 
 from unseen import Model, Training, UnseenError, method, start
-from unseen.combine import FedOMG, GradDrop, JacobianDescent, Mean
-from unseen.combine.torchjd import bargain
 from unseen.core.rows import GRAM_WIDTH, DenseRows
 from unseen.core.turn import keyed
-from unseen.models import build
+from unseen.data.networks import build
+from unseen.methods.combine import FedOMG, GradDrop, JacobianDescent, Mean
+from unseen.methods.combine.torchjd import bargain
 
 jd = pytest.importorskip("torchjd.aggregation", reason="the extra `torchjd` is not installed")
 

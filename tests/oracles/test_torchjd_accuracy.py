@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import nnls
 
-from unseen.combine import JacobianDescent
+from unseen.methods.combine import JacobianDescent
 
 quadprog = pytest.importorskip("quadprog", reason="the extra `torchjd` is not installed")
 

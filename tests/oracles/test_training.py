@@ -16,11 +16,11 @@ from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.schedule import Cosine, Exponential, Step
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.gradient import Backprop
-from unseen.local.batches import batches
-from unseen.local.train import Train
-from unseen.models import build
+from unseen.methods.gradient import Backprop
+from unseen.methods.local.batches import batches
+from unseen.methods.local.train import Train
 
 OPTIMISERS = {
     "sgd": (SGD(0.1), lambda p: torch.optim.SGD(p, lr=0.1)),

@@ -20,11 +20,11 @@ from unseen import InProcess, Model, Study, Training, UnseenError, method, start
 from unseen.core.apply import Descend
 from unseen.core.client import Memories
 from unseen.core.exchange import Exchange
+from unseen.core.metrics.evaluation import Evaluate
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.round import play
 from unseen.core.turn import Turn
 from unseen.errors import BadReply
-from unseen.metrics.evaluation import Evaluate
 from unseen.privacy import blind, channel, kinds
 from unseen.privacy.wire import pack, unpack
 
@@ -85,7 +85,7 @@ def test_sites_evaluate_their_own_model() -> None:
 
 
 def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unseen.study import job, plan, setting
+    from unseen.studies.execution import job, plan, setting
 
     settings = {
         "dataset": "rotated-digits", "methods": ["fedavg"], "targets": ["0"], "seeds": 1,

@@ -18,10 +18,10 @@ from support.sites import images
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
 from unseen import Study, UnseenError, method
-from unseen.combine import PPDG, Mean, PCGrad, SemanticDivergence
 from unseen.core.vector import Layout
 from unseen.errors import BadReply
 from unseen.methods import METHODS
+from unseen.methods.combine import PPDG, Mean, PCGrad, SemanticDivergence
 from unseen.privacy import channel, ckks, kinds
 from unseen.privacy.ckks import arithmetic
 from unseen.privacy.wire import accepted, pack, unpack

@@ -19,7 +19,7 @@ pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 from support.secret_scan import holds, memory, words
 
 from unseen import Study
-from unseen.combine import PPDG
+from unseen.methods.combine import PPDG
 from unseen.privacy import ckks, seal
 from unseen.privacy.wire import unpack
 
@@ -40,9 +40,9 @@ def keys() -> tuple[bytes, bytes]:
 SERVER = """
 import os, struct, sys, torch
 from unseen.core.apply import Add
-from unseen.combine import PPDG
+from unseen.methods.combine import PPDG
 from unseen.core.exchange import Exchange, Method, Slot, Turn
-from unseen.metrics.evaluation import plain
+from unseen.core.metrics.evaluation import plain
 from unseen.privacy import blind, kinds
 from unseen.privacy.wire import pack, unpack
 
@@ -132,7 +132,7 @@ def test_the_server_process_holds_no_secret_and_no_update(
 def test_no_record_or_checkpoint_holds_the_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[bytes, bytes]
 ) -> None:
-    from unseen.study import plan, setting
+    from unseen.studies.execution import plan, setting
 
     monkeypatch.setattr(ckks, "make_keys", lambda: keys)
     monkeypatch.setattr(plan, "Setting", functools.partial(setting.Setting, checkpoint_seconds=0.0))

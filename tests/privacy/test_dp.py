@@ -12,7 +12,6 @@ from support.remote import Remote
 from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.combine import PPDG, PCGrad, SemanticDivergence
 from unseen.core.client import Client, Split
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
@@ -20,8 +19,9 @@ from unseen.core.rows import gram
 from unseen.core.survival import Cox, Hazards, hazard_losses
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Layout
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.models import build
+from unseen.methods.combine import PPDG, PCGrad, SemanticDivergence
 from unseen.privacy.dp import (
     Clients,
     Denoised,

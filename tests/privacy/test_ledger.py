@@ -11,18 +11,19 @@ from support.remote import Remote
 from support.sites import federation
 
 from unseen import Model, Training, method, play, start
+from unseen.core import record_lines
 from unseen.core.exchange import Reply
 from unseen.core.optimiser import SGD
 from unseen.core.round import Backend
 from unseen.core.turn import Turn, keyed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply
-from unseen.models import build
 from unseen.privacy.accounting import epsilon
 from unseen.privacy.dp import Clients, Examples, private
 from unseen.privacy.ledger import Disclosure, Metered, card, summary
-from unseen.results import records
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.results import records
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 
@@ -117,7 +118,7 @@ def test_epsilon_so_far_grows_as_the_accountant_says(tmp_path):
     (closing,) = metered.closing()
     assert len(closing["guarantees"]) == len(seen)
     # What a run that stopped has spent counts on.
-    (tmp_path / records.LEDGER).write_bytes(b"".join(map(records.to_line, lines)))
+    (tmp_path / record_lines.LEDGER).write_bytes(b"".join(map(record_lines.to_line, lines)))
     resumed = fresh()
     resumed.resume(tmp_path, sorted(clients))
     assert resumed.closing() == [closing]
@@ -266,8 +267,8 @@ def test_a_study_over_a_channel_leaves_a_ledger_of_it(tmp_path, over, expression
     pytest.importorskip("tenseal", reason="the extra he is not installed")
     study = small(privacy={"channel": over}).model_copy(update={"methods": (expression,)})
     study.run(tmp_path)
-    (path,) = tmp_path.rglob(records.LEDGER)
-    lines = records.read_lines(path.parent / records.LEDGER)
+    (path,) = tmp_path.rglob(record_lines.LEDGER)
+    lines = record_lines.read_lines(path.parent / record_lines.LEDGER)
     assert [line["exchange"] for line in lines] == ["train", "validate", "test"] * 2
     rows = [left for line in lines for left in line["left"] if left["slot"] == "model"]
     assert {left["form"] for left in rows} == {form}
@@ -287,8 +288,8 @@ def test_sums_over_columns_stand_in_the_ledger_unless_ranges_are_given(tmp_path)
         )  # fmt: skip
         out = tmp_path / ("summed" if columns is None else "ranged")
         study.run(out)
-        (path,) = out.rglob(records.LEDGER)
-        first = records.read_lines(path.parent / records.LEDGER)[0]
+        (path,) = out.rglob(record_lines.LEDGER)
+        first = record_lines.read_lines(path.parent / record_lines.LEDGER)[0]
         if columns is None:
             left = {"slot": "statistics", "form": "plain", "bytes": [8 * 7] * 2}
             assert first == {
@@ -309,9 +310,9 @@ def small(**settings) -> Study:
 def test_a_job_leaves_a_ledger_and_the_card_reads_it(tmp_path):
     small().run(tmp_path)
     folder = records.Job("fedavg", "0", 0).folder(tmp_path)
-    lines = records.read_lines(folder / records.LEDGER)
+    lines = record_lines.read_lines(folder / record_lines.LEDGER)
     assert [line["exchange"] for line in lines] == ["train", "validate", "test"] * 2
-    rounds = records.read_lines(folder / "rounds.jsonl")
+    rounds = record_lines.read_lines(folder / "rounds.jsonl")
     for line, counted in zip(lines[::3], rounds, strict=True):
         (row,) = [left for left in line["left"] if left["slot"] == "model"]
         assert sum(row["bytes"]) == counted["bytes"]["up"]
@@ -331,7 +332,7 @@ def test_a_job_with_noise_states_the_guarantee(tmp_path):
     text = "\n".join(card(folder))
     assert "noised" in text
     assert text.count("ε = ") == 5
-    found = summary(records.read_lines(folder / records.LEDGER))
+    found = summary(record_lines.read_lines(folder / record_lines.LEDGER))
     assert {promise["client"] for promise in found.guarantees} == {"15", "30", "45", "60", "75"}
     # The clients' secrets are in no file.
     for path in tmp_path.rglob("*"):
@@ -382,7 +383,7 @@ def test_the_noise_of_a_sum_is_that_of_those_who_came(gone, tmp_path):
     so_far = line["epsilon"]["client"][0]
     assert so_far == (expected if expected is None else pytest.approx(expected, rel=1e-4))
     # A run that goes on counts the same from its ledger.
-    (tmp_path / records.LEDGER).write_text(json.dumps(line) + "\n")
+    (tmp_path / record_lines.LEDGER).write_text(json.dumps(line) + "\n")
     later = Metered(Away(model, clients), federated)
     later.resume(tmp_path, names)
     assert later.closing()[0]["guarantees"] == metered.closing()[0]["guarantees"]

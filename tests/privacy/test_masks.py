@@ -15,10 +15,10 @@ from support.sites import federation
 pytest.importorskip("cryptography", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Training, UnseenError, method, start
-from unseen.combine.mean import Mean, Sum
 from unseen.core.exchange import Exchange, Reply, Slot
 from unseen.core.round import play
 from unseen.errors import BadReply, Departed
+from unseen.methods.combine.mean import Mean, Sum
 from unseen.privacy import channel, kinds, masks
 from unseen.privacy.masks import masked_site
 from unseen.privacy.wire import pack, unpack

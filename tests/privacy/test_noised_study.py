@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from unseen import UnseenError
-from unseen.study import Study
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import prepare
+from unseen.studies.execution import Study
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import prepare
 
 pytest.importorskip("opacus", reason="the extra dp is not installed")
 EXAMPLES = {"examples": "dp(clip=1.0, noise=1.0, delta=1e-4)"}
@@ -69,7 +69,9 @@ def test_columns_that_are_standardised_over_the_sites_are_refused(tmp_path):
 
 def test_columns_with_public_ranges_need_no_sums(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("unseen.study.prepare.summed", lambda *given: asked.append(given))
+    monkeypatch.setattr(
+        "unseen.studies.execution.prepare.summed", lambda *given: asked.append(given)
+    )
     results = Study(**{"seeds": 1, "rounds": 1, **columns(tmp_path, privacy=RANGED)}).run()
     assert not asked
     assert "scaled by public ranges" in results.table().to_markdown()

@@ -12,7 +12,7 @@ from support.command_line import Command
 from unseen import Study
 from unseen.cli.skeletons import write
 from unseen.core import Reference
-from unseen.report.citations import bibtex, own_entry
+from unseen.studies.report.citations import bibtex, own_entry
 
 #: What `unseen new method` of version 0.1 wrote.
 PLACEHOLDER = """@misc{tilted,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unseen.report.forest_plot import forest
-from unseen.results.by_site import Effect
+from unseen.studies.report.forest_plot import forest
+from unseen.studies.results.by_site import Effect
 
 
 def effect(sites: int) -> Effect:

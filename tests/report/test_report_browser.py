@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.finished_studies import write_study
 
-from unseen.report.write import report
+from unseen.studies.report.write import report
 
 CHROMIUM = os.environ.get("UNSEEN_CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
 

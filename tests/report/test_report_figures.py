@@ -10,15 +10,16 @@ import pytest
 import torch
 from support.finished_studies import DOMAINS, write_study
 
-from unseen.combine import PPDG, PCGrad
-from unseen.combine.mean import Mean
+from unseen.core import record_lines
 from unseen.core.turn import Turn
-from unseen.report import curves, outcome, updates
-from unseen.report.figures import Dots, Figure, Lines
-from unseen.report.read import Choice, read
-from unseen.report.study_report import StudyReport
-from unseen.results import records
-from unseen.results.records import Job
+from unseen.methods.combine import PPDG, PCGrad
+from unseen.methods.combine.mean import Mean
+from unseen.studies.report import curves, outcome, updates
+from unseen.studies.report.figures import Dots, Figure, Lines
+from unseen.studies.report.read import Choice, read
+from unseen.studies.report.study_report import StudyReport
+from unseen.studies.results import records
+from unseen.studies.results.records import Job
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +82,10 @@ def test_weights_only_where_they_move(part: StudyReport) -> None:
 def test_weights_by_block_have_a_panel_each(tmp_path: Path) -> None:
     write_study(tmp_path, methods=("csac",), tasks=("d0",), seeds=1, settings={"reference": None})
     folder = Job("csac", "d0", 0).folder(tmp_path)
-    lines = records.read_lines(folder / "rounds.jsonl")
+    lines = record_lines.read_lines(folder / "rounds.jsonl")
     for r, line in enumerate(lines):
         line["weights"] = {"model": [[0.2, 0.3, 0.5], [0.1 * r, 0.4, 0.5]]}
-    (folder / "rounds.jsonl").write_bytes(b"".join(map(records.to_line, lines)))
+    (folder / "rounds.jsonl").write_bytes(b"".join(map(record_lines.to_line, lines)))
     records.mark_done(folder, {}, 1.0, 1.0)
     (figure,) = curves.weight_curves(read([tmp_path], Choice())[0][0]).figures
     assert [p.title for p in figure.panels] == ["d0, block 1", "d0, block 2"]
@@ -106,14 +107,14 @@ def test_gaps_before_and_after(part: StudyReport) -> None:
 def test_gaps_and_curves_from_cross_evaluation(tmp_path: Path) -> None:
     write_study(tmp_path, methods=("fedavg",), tasks=("d0",), seeds=1)
     folder = Job("fedavg", "d0", 0).folder(tmp_path)
-    rows = records.read_lines(folder / "source.jsonl")
-    rows += records.read_lines(folder / "target.jsonl")
+    rows = record_lines.read_lines(folder / "source.jsonl")
+    rows += record_lines.read_lines(folder / "target.jsonl")
     crossed = [
         {"client": client, **row, "loss": row["loss"] - 0.25, "accuracy": 0.75}
         for row in rows
         for client in DOMAINS[1:]
     ]
-    (folder / "cross.jsonl").write_bytes(b"".join(map(records.to_line, crossed)))
+    (folder / "cross.jsonl").write_bytes(b"".join(map(record_lines.to_line, crossed)))
     records.mark_done(folder, {}, 1.0, 1.0)
     part = read([tmp_path], Choice())[0][0]
     assert part.runs[0].raw.cross
@@ -155,8 +156,8 @@ def test_updates_before_and_after_the_rule(tmp_path: Path) -> None:
     rows = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 2.0]], dtype=torch.float64)
     gram = {"inner": (rows @ rows.T).tolist(), "update": [0.0, 1.0, 2.0], "norm": 1.0}
     for path in tmp_path.glob("records/*/*/*/rounds.jsonl"):
-        lines = [line | {"gram": {"model": gram}} for line in records.read_lines(path)]
-        path.write_bytes(b"".join(map(records.to_line, lines)))
+        lines = [line | {"gram": {"model": gram}} for line in record_lines.read_lines(path)]
+        path.write_bytes(b"".join(map(record_lines.to_line, lines)))
         records.mark_done(path.parent, {}, 1.0, 1.0)
     ppdg, fedavg = updates.section(read([tmp_path], Choice())[0][0]).figures
     named = {p.title: p for p in ppdg.panels if isinstance(p, Lines)}

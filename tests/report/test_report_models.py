@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from unseen.errors import UnseenError
-from unseen.report.models import coloured, embedding, features, plane, sections, surface
-from unseen.report.read import Choice, read
-from unseen.report.write import report
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.report.models import coloured, embedding, features, plane, sections, surface
+from unseen.studies.report.read import Choice, read
+from unseen.studies.report.write import report
 
 
 def test_the_plane_goes_through_the_three_models() -> None:

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from support.finished_studies import write_study
 
-from unseen.report import plot, theme
-from unseen.report.figures import (
+from unseen.studies.report import plot, theme
+from unseen.studies.report.figures import (
     INK,
     Dots,
     Figure,
@@ -29,8 +29,8 @@ from unseen.report.figures import (
     on_one_scale,
     spread,
 )
-from unseen.report.read import Choice
-from unseen.report.write import LIMIT, report
+from unseen.studies.report.read import Choice
+from unseen.studies.report.write import LIMIT, report
 
 PAPER = {"accuracy": {"fedavg": {"d0": ["50.0", "0.2"], "average": "51.0"}, "Old": {"d0": "40.0"}}}
 

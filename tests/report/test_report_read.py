@@ -10,9 +10,9 @@ import pytest
 from support.finished_studies import DOMAINS, write_job, write_study
 
 from unseen.errors import UnseenError
-from unseen.report.read import Choice, read
-from unseen.results import records
-from unseen.results.records import Job
+from unseen.studies.report.read import Choice, read
+from unseen.studies.results import records
+from unseen.studies.results.records import Job
 
 
 def reasons(items: object) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support.finished_studies import write_study
 
-from unseen.report.table_rows import cards
-from unseen.report.write import report
-from unseen.results.formats import LEGEND
-from unseen.results.selection import Selected
-from unseen.results.table_of_runs import table
-from unseen.results.tables import Table
+from unseen.studies.report.table_rows import cards
+from unseen.studies.report.write import report
+from unseen.studies.results.formats import LEGEND
+from unseen.studies.results.selection import Selected
+from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.tables import Table
 
 
 def made(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from unseen.results.absences import absences
-from unseen.results.records import Job
-from unseen.results.study_folder import JobFolder
-from unseen.spec.holdout import Task
+from unseen.studies.results.absences import absences
+from unseen.studies.results.records import Job
+from unseen.studies.results.study_folder import JobFolder
+from unseen.studies.settings.holdout import Task
 
 TASK = Task("east", ("north", "south", "west"), ("east",))
 

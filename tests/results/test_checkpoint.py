@@ -13,8 +13,8 @@ from support.job_folders import log
 
 from unseen.core.client import Memories
 from unseen.core.exchange import State
-from unseen.results import checkpoint
-from unseen.results.records import FILES
+from unseen.studies.results import checkpoint
+from unseen.studies.results.records import FILES
 
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -6,12 +6,12 @@ import pytest
 import scipy.stats
 
 from unseen.errors import UnseenError
-from unseen.results.comparison import EXACT, agree, compare, holm, wilcoxon
-from unseen.results.published_rows import Printed
-from unseen.results.selection import Selected
-from unseen.results.statistics import mean
-from unseen.results.table_of_runs import table
-from unseen.spec.published import Figure
+from unseen.studies.results.comparison import EXACT, agree, compare, holm, wilcoxon
+from unseen.studies.results.published_rows import Printed
+from unseen.studies.results.selection import Selected
+from unseen.studies.results.statistics import mean
+from unseen.studies.results.table_of_runs import table
+from unseen.studies.settings.published import Figure
 
 TASKS, SEEDS = ("0", "15", "30"), (0, 1)
 

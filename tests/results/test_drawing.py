@@ -10,10 +10,10 @@ from support.finished_studies import DOMAINS, write_study
 
 from unseen import Client, InProcess, Model, Split, Study, Training, method, play, start
 from unseen.errors import UnseenError
-from unseen.results.records import Job
-from unseen.results.study_folder import StudyFolder
-from unseen.results.study_results import Results
-from unseen.spec.holdout import Task
+from unseen.studies.results.records import Job
+from unseen.studies.results.study_folder import StudyFolder
+from unseen.studies.results.study_results import Results
+from unseen.studies.settings.holdout import Task
 
 
 def results(out: Path) -> Results:

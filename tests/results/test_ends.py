@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from unseen import Study
-from unseen.results.ends import Ends
-from unseen.results.selection import Selected
+from unseen.studies.results.ends import Ends
+from unseen.studies.results.selection import Selected
 
 
 def run(method: str, losses: list[float], chosen: int) -> tuple[Selected, list[dict[str, Any]]]:

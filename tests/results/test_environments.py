@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from unseen.errors import UnseenError
-from unseen.results import records
-from unseen.results.fairness import at_environments, entropy, offered, variance
-from unseen.results.records import Job
-from unseen.results.selection import less_is_better
-from unseen.results.study_results import Results
-from unseen.spec.holdout import Task
-from unseen.spec.named import metrics_of
-from unseen.spec.published import Figure, table
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.results import records
+from unseen.studies.results.fairness import at_environments, entropy, offered, variance
+from unseen.studies.results.records import Job
+from unseen.studies.results.selection import less_is_better
+from unseen.studies.results.study_results import Results
+from unseen.studies.settings.holdout import Task
+from unseen.studies.settings.named import metrics_of
+from unseen.studies.settings.published import Figure, table
 
 EACH = "source accuracy@angle"
 VARIANCE, ENTROPY = f"variance {EACH}", f"entropy {EACH}"

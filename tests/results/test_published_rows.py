@@ -11,14 +11,14 @@ import pytest
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.methods.compose import method
-from unseen.results.published_rows import Gap, Printed, gap, printed
-from unseen.results.selection import Selected
-from unseen.results.statistics import Cell
-from unseen.results.study_results import Results
-from unseen.results.table_of_runs import table as made_of
-from unseen.spec.named import named_studies
-from unseen.spec.published import Figure, table, tables
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.results.published_rows import Gap, Printed, gap, printed
+from unseen.studies.results.selection import Selected
+from unseen.studies.results.statistics import Cell
+from unseen.studies.results.study_results import Results
+from unseen.studies.results.table_of_runs import table as made_of
+from unseen.studies.settings.named import named_studies
+from unseen.studies.settings.published import Figure, table, tables
 
 PAPERS = [name for name in named_studies() if re.match("(ppdg|csac|fedilc|ga)/", name)]
 #: CSAC as its released commands compute it.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unseen.errors import UnseenError
-from unseen.results.statistics import critical_difference, friedman, rank
+from unseen.studies.results.statistics import critical_difference, friedman, rank
 
 #: Ranks of four methods on 14 data sets with the averages that Demšar 2006 prints in section 3.2
 #: (C4.5 as it is, with m tuned, with cf tuned, with both).

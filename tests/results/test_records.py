@@ -14,9 +14,10 @@ from support.job_folders import log
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Outcome
+from unseen.core.record_lines import read_lines, to_line
 from unseen.core.turn import Turn
-from unseen.results import records
-from unseen.results.records import FILES, Job, Log, read_lines, slug, to_line
+from unseen.studies.results import records
+from unseen.studies.results.records import FILES, Job, Log, slug
 
 RECORDS = [{"round": r, "domain": d, "loss": r / 3} for r in range(3) for d in ("å", "b")]
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unseen.errors import UnseenError
-from unseen.results.selection import SELECTIONS, Selected, rule, select, selected, value
+from unseen.studies.results.selection import SELECTIONS, Selected, rule, select, selected, value
 
 Record = dict[str, Any]
 
@@ -334,7 +334,8 @@ def test_selected_refuses_incomplete_and_mixed_records() -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys, unseen.results.selection, unseen.results.statistics, unseen.results.tables\n"
+        "import sys, unseen.studies.results.selection, unseen.studies.results.statistics\n"
+        "import unseen.studies.results.tables\n"
         "heavy = {'torch', 'scipy', 'sklearn', 'matplotlib', 'rich', 'numpy'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

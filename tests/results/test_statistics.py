@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unseen.errors import UnseenError
-from unseen.results.statistics import Cell, interval, mean, ranks, standard_error
+from unseen.studies.results.statistics import Cell, interval, mean, ranks, standard_error
 
 numbers = st.floats(-1e3, 1e3)
 few = st.sampled_from([0.1, 0.2, 0.2, 0.5])

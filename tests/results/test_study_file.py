@@ -13,13 +13,13 @@ import pytest
 from support.command_line import Command
 
 from unseen import Study, UnseenError
-from unseen.report.study_report import read_folder
-from unseen.spec.user_code import code_of, digest
+from unseen.studies.report.study_report import read_folder
+from unseen.studies.settings.user_code import code_of, digest
 
 OWN = """
 import {helper}
 
-from unseen.combine import Mean
+from unseen.methods.combine import Mean
 from unseen.core.exchange import Reference
 from unseen.methods.base import federated
 
@@ -113,7 +113,7 @@ def net(shape, outputs):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, outputs))
 """
 DATA = """
-from unseen.datasets import load as plain
+from unseen.data import load as plain
 
 def sites(data_dir):
     return plain("rotated-digits")
@@ -167,7 +167,7 @@ def test_a_package_counts_with_what_it_imports_of_itself(
 
 NOTEBOOK = """
 import sys
-from unseen.spec.user_code import digest
+from unseen.studies.settings.user_code import digest
 
 def helper(x):
     return x + {number}

@@ -15,11 +15,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from unseen.results.formats import BLOCK, LEGEND, LIMIT, LINES
-from unseen.results.selection import Selected
-from unseen.results.statistics import quantile
-from unseen.results.table_of_runs import table
-from unseen.results.tables import FEW, Table
+from unseen.studies.results.formats import BLOCK, LEGEND, LIMIT, LINES
+from unseen.studies.results.selection import Selected
+from unseen.studies.results.statistics import quantile
+from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.tables import FEW, Table
 
 NAMES = ("fedavg", "ppdg(lam=0.2)+ga", "scaffold", "fedavg(weights='uniform')",
          "fedilc-inter(lam=15.0, scale='released', zeros='released')")  # fmt: skip

@@ -14,10 +14,10 @@ import scipy.stats
 from rich.console import Console
 
 from unseen.errors import UnseenError
-from unseen.results.formats import LEGEND
-from unseen.results.selection import Selected, beside_constant
-from unseen.results.table_of_runs import table
-from unseen.results.tables import Table
+from unseen.studies.results.formats import LEGEND
+from unseen.studies.results.selection import Selected, beside_constant
+from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.tables import Table
 
 #: Accuracies per method, task and seed.
 ACCURACY = {

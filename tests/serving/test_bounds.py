@@ -43,9 +43,9 @@ def table(text: str) -> list[dict[str, str]]:
 
 def known(of_rows: Trained) -> dict[str, np.ndarray]:
     """The values of the training rows, as the file has them: training split of north and south."""
-    from unseen.study import Study
-    from unseen.study.plan import prepare_study
-    from unseen.study.prepare import split_rows
+    from unseen.studies.execution import Study
+    from unseen.studies.execution.plan import prepare_study
+    from unseen.studies.execution.prepare import split_rows
 
     study = Study(**of_rows.spec["study"])
     data = prepare_study(study, of_rows.folder / "training").data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unseen.metrics.evaluation import METRICS
+from unseen.core.metrics.evaluation import METRICS
 from unseen.serving.evaluation.answer_curves import figures
 from unseen.serving.evaluation.breakdown import Answers, by_group
 from unseen.serving.event_times import Times

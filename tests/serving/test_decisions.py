@@ -16,9 +16,9 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from unseen import Model, Training, method
+from unseen.data.networks.mixture import Mixture
 from unseen.errors import UnseenError
-from unseen.exact.conformal import pool
-from unseen.models.mixture import Mixture
+from unseen.methods.exact.conformal import pool
 from unseen.serving.decisions import Decisions, last_layer
 from unseen.serving.directory import Trained, read
 from unseen.serving.evaluation.answer_curves import net_benefit

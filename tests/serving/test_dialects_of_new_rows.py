@@ -11,9 +11,9 @@ from support.command_line import Command
 from support.federations import trained, write_study, write_table
 
 from unseen import Study
-from unseen.report.study_report import Folder, read_folder
 from unseen.serving.directory import Trained
 from unseen.serving.reading.inputs import TableInputs
+from unseen.studies.report.study_report import Folder, read_folder
 
 OPTIONS = "domain='site', label='died', drop=['score', 'age'], unit='id', missing_label='drop'"
 LEFT_OUT = "1 of 72 rows left out, which have no label: north 1 of 24"

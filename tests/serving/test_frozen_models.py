@@ -10,9 +10,9 @@ from support.federations import SITES, write_photos, write_study
 from torch import Tensor
 
 from unseen.core.turn import keyed
-from unseen.datasets.image_files.images import View
-from unseen.models import build
-from unseen.models.stages import cut
+from unseen.data.image_files.images import View
+from unseen.data.networks import build
+from unseen.data.networks.stages import cut
 from unseen.serving import directory
 from unseen.serving.directory import Trained
 from unseen.serving.export import export

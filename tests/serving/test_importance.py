@@ -12,10 +12,10 @@ from support.command_line import Command
 from support.federations import write_table
 from torch import Tensor
 
-from unseen.datasets.tables.encoding import Schema
-from unseen.datasets.tables.hashing import Hashed
+from unseen.core.metrics.evaluation import METRICS
+from unseen.data.tables.encoding import Schema
+from unseen.data.tables.hashing import Hashed
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import METRICS
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.importance import features_by_column, importance
 from unseen.serving.policy import policy_of

@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
+from unseen.core.metrics.evaluation import METRICS, OF_CLASSES
+from unseen.core.metrics.weighted_metrics import WEIGHTED
 from unseen.core.turn import keyed
-from unseen.metrics.evaluation import METRICS, OF_CLASSES
-from unseen.metrics.weighted_metrics import WEIGHTED
 from unseen.serving.evaluation.measures import measured
 from unseen.serving.reading.new_rows import Clock
 

@@ -13,10 +13,10 @@ from support.command_line import Command
 from support.federations import SCAN as SIZE
 from support.federations import write_scans
 
+from unseen.core.metrics.evaluation import METRICS
 from unseen.core.outputs import predicted
-from unseen.datasets import load
+from unseen.data import load
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import METRICS
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.breakdown import Answers, by_area
 from unseen.serving.fit import study_of, train

@@ -10,13 +10,14 @@ import torch
 from support.command_line import Command
 from support.federations import table_study, write_table
 
-from unseen.audit.attacks import audit
-from unseen.audit.subject import prepare_subject
-from unseen.metrics.evaluation import loss
-from unseen.results.records import FILES, read_lines
-from unseen.results.selection import value
+from unseen.core.metrics.evaluation import loss
+from unseen.core.record_lines import read_lines
 from unseen.serving.fit import study_of, train
-from unseen.study import Study
+from unseen.studies.audit.attacks import audit
+from unseen.studies.audit.subject import prepare_subject
+from unseen.studies.execution import Study
+from unseen.studies.results.records import FILES
+from unseen.studies.results.selection import value
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*cpu autocast.*")
 
@@ -81,8 +82,8 @@ def test_what_rounding_changes_has_the_labels_unit(tmp_path: Path, unseen: Comma
 
 def test_its_report_draws_the_model_that_was_trained(tmp_path: Path) -> None:
     """The surface's loss at the global model is the one that training recorded."""
-    from unseen.report.models import loaded
-    from unseen.report.read import Choice, read
+    from unseen.studies.report.models import loaded
+    from unseen.studies.report.read import Choice, read
 
     study = Study.read(
         table_study(tmp_path),

@@ -14,7 +14,7 @@ from PIL import Image
 from support.command_line import Command
 from support.federations import SITES, write_photos, write_table
 
-from unseen.datasets import load
+from unseen.data import load
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import beaten
 from unseen.serving.evaluation.breakdown import Answers

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unseen.datasets.tables.dialect import Dialect
+from unseen.data.tables.dialect import Dialect
 from unseen.serving.reading import row_blocks
 from unseen.serving.reading.row_blocks import Block, RowCells, of_csv
 

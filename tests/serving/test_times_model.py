@@ -20,7 +20,7 @@ from unseen.serving.export import export, of_model
 from unseen.serving.http.endpoint import Service
 from unseen.serving.policy import policy_of
 from unseen.serving.reading.labelled import Request
-from unseen.spec.study import StudySpec
+from unseen.studies.settings.study import StudySpec
 
 pd = pytest.importorskip("pandas", reason="needs the extra pandas")
 lifelines = pytest.importorskip("lifelines", reason="needs the extra survival")

@@ -12,19 +12,19 @@ from support.alone import only
 from support.command_line import Command
 from support.federations import photo_study, table_study, trained, write_study
 
+from unseen.core.metrics.evaluation import forward
 from unseen.core.round import play_round, start
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import forward
 from unseen.serving import directory
 from unseen.serving.directory import Trained
 from unseen.serving.fit import study_of, train
 from unseen.serving.one_model import RECORDS
-from unseen.study import Study
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import prepare
-from unseen.study.runtime import adapted, composed, first_network
+from unseen.studies.execution import Study
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.execution.runtime import adapted, composed, first_network
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from support.command_line import Command
 from support.federations import write_table
 
 from unseen.errors import UnseenError
-from unseen.exact.thresholds import Counts, class_counts, describe, threshold
+from unseen.methods.exact.thresholds import Counts, class_counts, describe, threshold
 from unseen.serving.directory import Trained
 from unseen.serving.http.endpoint import Service, rows_of_json
 from unseen.serving.policy import policy_of

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unseen.cli.console import names
-from unseen.datasets.poverty import countries
+from unseen.data.poverty import countries
 from unseen.errors import UnseenError
-from unseen.spec.holdout import Fixed, Growing, Task, plan
-from unseen.spec.named import split_list
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.settings.holdout import Fixed, Growing, Task, plan
+from unseen.studies.settings.named import split_list
 
 DOMAINS = ("0", "15", "30", "45")
 
@@ -62,7 +62,7 @@ def test_others_are_all_domains_that_have_no_other_role() -> None:
 def test_others_are_the_sites_that_train() -> None:
     """Over real sites: whoever is there, without those that only evaluate."""
     pytest.importorskip("flwr")
-    from unseen.federation.flower import site_plan
+    from unseen.sites.flower import site_plan
 
     study = Study(holdout={"source": "others", "validation": ["v"], "target": ["t"]})
     roles = {"a": "train", "b": "train", "v": "evaluate", "w": "evaluate"}

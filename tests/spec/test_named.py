@@ -8,12 +8,12 @@ import pytest
 
 from unseen.cli.main import read_studies
 from unseen.errors import UnseenError
-from unseen.spec.named import members, metrics_of, named_studies, settings_of
-from unseen.spec.published import contents
-from unseen.spec.study import StudySpec, recorded
-from unseen.study import Study
-from unseen.study.costs.estimate import clock, estimates, report
-from unseen.study.plan import prepare_study
+from unseen.studies.execution import Study
+from unseen.studies.execution.costs.estimate import clock, estimates, report
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.settings.named import members, metrics_of, named_studies, settings_of
+from unseen.studies.settings.published import contents
+from unseen.studies.settings.study import StudySpec, recorded
 
 
 def test_34_tables_and_figures_of_the_papers_are_studies_by_name() -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from support.sketches import SKETCHES
 
-from unseen.datasets import DATASETS, load
+from unseen.data import DATASETS, load
+from unseen.data.networks import MODELS
 from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
 from unseen.methods.compose import method
-from unseen.models import MODELS
-from unseen.results.records import Job
-from unseen.results.selection import rule
-from unseen.results.study_results import Results
-from unseen.spec.holdout import plan
-from unseen.spec.named import named_studies
-from unseen.spec.published import table
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.results.records import Job
+from unseen.studies.results.selection import rule
+from unseen.studies.results.study_results import Results
+from unseen.studies.settings.holdout import plan
+from unseen.studies.settings.named import named_studies
+from unseen.studies.settings.published import table
 
 PAPERS = [name for name in named_studies() if re.match("(ppdg|csac|fedilc|ga)/", name)]
 #: `# paper`, `# code`, `# paper: detail; ours: reason`, or `# ours: reason`, never `# ours` alone.

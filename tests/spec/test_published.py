@@ -9,8 +9,15 @@ from decimal import Decimal
 import pytest
 
 from unseen.errors import UnseenError
-from unseen.spec.named import named_studies
-from unseen.spec.published import Figure, captions, contents, inconsistent, table, tables
+from unseen.studies.settings.named import named_studies
+from unseen.studies.settings.published import (
+    Figure,
+    captions,
+    contents,
+    inconsistent,
+    table,
+    tables,
+)
 
 #: Counted by hand in the papers: rows x columns.
 COUNTS = {

@@ -11,8 +11,8 @@ from unseen.expression import parse
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.compose import method
 from unseen.ranges import log, one, whole
-from unseen.spec.search_plan import Tune
-from unseen.spec.search_space import Space, declared, of_method
+from unseen.studies.settings.search_plan import Tune
+from unseen.studies.settings.search_space import Space, declared, of_method
 
 
 def parts(place, call):

@@ -18,10 +18,10 @@ from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.schedule import Cosine, Step
 from unseen.errors import UnseenError
-from unseen.spec.holdout import Fixed, Growing, Task, plan
-from unseen.spec.named import named_studies, parse_override
-from unseen.spec.training import Recipe
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.settings.holdout import Fixed, Growing, Task, plan
+from unseen.studies.settings.named import named_studies, parse_override
+from unseen.studies.settings.training import Recipe
 
 
 @pytest.fixture

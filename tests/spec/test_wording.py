@@ -10,12 +10,12 @@ import pytest
 
 from unseen import Training
 from unseen.errors import UnseenError
-from unseen.federation.kits.kit_spec import Federation as Kits
-from unseen.spec.holdout import Fixed, Growing
-from unseen.spec.study import Federation, Privacy
-from unseen.spec.training import Recipe
-from unseen.spec.wording import Settings, WrongSettings
-from unseen.study import Study
+from unseen.sites.kits.kit_spec import Federation as Kits
+from unseen.studies.execution import Study
+from unseen.studies.settings.holdout import Fixed, Growing
+from unseen.studies.settings.study import Federation, Privacy
+from unseen.studies.settings.training import Recipe
+from unseen.studies.settings.wording import Settings, WrongSettings
 
 #: What pydantic says, and nobody who writes a study should read.
 FOREIGN = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.small_studies import numbered, rows, write
 
-from unseen.datasets import DATASETS, DataSet, Domain, Info
+from unseen.data import DATASETS, DataSet, Domain, Info
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.gradient import Backprop
-from unseen.local.train import Train
-from unseen.recipe import Training
-from unseen.study import Study
+from unseen.methods.gradient import Backprop
+from unseen.methods.local.train import Train
+from unseen.methods.recipe import Training
+from unseen.studies.execution import Study
 
 DIGITS = {
     "dataset": "rotated-digits",

@@ -12,15 +12,16 @@ import pytest
 import torch
 from support.times import dataset, write
 
-from unseen.choice.constant import answer_of
 from unseen.core import Client, Split
+from unseen.core.record_lines import read_lines
 from unseen.core.survival import hazard_losses
-from unseen.datasets import DataSet, Domain, check
-from unseen.results.records import CONSTANT, Job, read_lines
-from unseen.spec.holdout import Task
-from unseen.study import Study
-from unseen.study.constant_answer import _of_classes, constants
-from unseen.study.prepare import Prepared, prepare
+from unseen.data import DataSet, Domain, check
+from unseen.studies.choice.constant import answer_of
+from unseen.studies.execution import Study
+from unseen.studies.execution.constant_answer import _of_classes, constants
+from unseen.studies.execution.prepare import Prepared, prepare
+from unseen.studies.results.records import CONSTANT, Job
+from unseen.studies.settings.holdout import Task
 
 TASK = Task("south", ("east", "north"), ("south",))
 CUTS = "hazards(cuts=[10, 20, 30])"

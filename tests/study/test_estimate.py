@@ -13,19 +13,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from unseen.data.networks import build
 from unseen.engine.batch_plan import Answer, Member
 from unseen.engine.model_batch import Trainer
-from unseen.models import build
-from unseen.recipe import Training
-from unseen.results.records import Log, mark_done
-from unseen.study import Study, runner, runtime
-from unseen.study.costs import batch_costs, estimate, round_costs
-from unseen.study.costs.estimate import Estimate, estimates, report
-from unseen.study.costs.few_rows import amount, line
-from unseen.study.costs.round_costs import Stage
-from unseen.study.job import run_job
-from unseen.study.plan import Plan, prepare_study
-from unseen.study.runner import carry_out
+from unseen.methods.recipe import Training
+from unseen.studies.execution import Study, runner, runtime
+from unseen.studies.execution.costs import batch_costs, estimate, round_costs
+from unseen.studies.execution.costs.estimate import Estimate, estimates, report
+from unseen.studies.execution.costs.few_rows import amount, line
+from unseen.studies.execution.costs.round_costs import Stage
+from unseen.studies.execution.job import run_job
+from unseen.studies.execution.plan import Plan, prepare_study
+from unseen.studies.execution.runner import carry_out
+from unseen.studies.results.records import Log, mark_done
 
 ROTATED = {
     "dataset": "rotated-digits", "model": "mlp(widths=[8])", "seeds": 1, "rounds": 7,
@@ -203,7 +203,7 @@ def test_a_long_first_exchange_counts_its_own_epochs_once(tmp_path: Path, clocke
         plan = planned(tmp_path / str(epochs), f"csac(acquisition={epochs})", **network)
         found.append(estimates(plan)[0][0].seconds)
         spent.append(clock.now)
-    from unseen.study.prepare import prepare
+    from unseen.studies.execution.prepare import prepare
 
     sources = prepare(plan.data, plan.tasks[0], plan.setting.study, 0).sources
     examples = sum(len(client.split("train")) for client in sources.values())

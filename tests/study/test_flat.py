@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from support.small_studies import FILES, rows, study, write, written
 
+from unseen.core.record_lines import read_lines
 from unseen.errors import UnseenError
-from unseen.results.records import Job, read_lines
-from unseen.spec.study import StudySpec
-from unseen.study import job as job_module
-from unseen.study.flat import source_losses
+from unseen.studies.execution import job as job_module
+from unseen.studies.execution.flat import source_losses
+from unseen.studies.results.records import Job
+from unseen.studies.settings.study import StudySpec
 
 SETTINGS = {
     "targets": ["d"],
@@ -101,7 +102,7 @@ def test_a_job_that_is_stopped_ends_at_the_same_round(table, tmp_path, monkeypat
     study(table, **settings).run(tmp_path / "whole")
     play = job_module.play_round
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr("unseen.study.plan.Setting", often)
+        patch.setattr("unseen.studies.execution.plan.Setting", often)
         patch.setattr(job_module, "play_round", stopping)
         study(table, **settings).run(tmp_path / "out")
     study(table, **settings).run(tmp_path / "out")

@@ -11,8 +11,8 @@ from support.command_line import Command
 from support.small_studies import expression, rows, study, write, written
 
 from unseen.errors import UnseenError
-from unseen.results import checkpoint
-from unseen.results.records import Job
+from unseen.studies.results import checkpoint
+from unseen.studies.results.records import Job
 
 
 def test_records_know_which_settings_made_them(tmp_path: Path) -> None:

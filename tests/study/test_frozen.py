@@ -14,18 +14,18 @@ from torch import nn
 
 from unseen.core.client import Stored
 from unseen.core.turn import keyed
-from unseen.datasets.image_files import cache
+from unseen.data.image_files import cache
+from unseen.data.networks import build
+from unseen.data.networks.stages import cut
 from unseen.errors import UnseenError
-from unseen.images.augment import build as build_augment
-from unseen.models import build
-from unseen.models.stages import cut
-from unseen.results.study_folder import StudyFolder
-from unseen.spec import default_network
-from unseen.spec.study import StudySpec, recorded
-from unseen.study import Study, frozen, runtime
-from unseen.study.plan import Plan, prepare_study
-from unseen.study.prepare import prepare
-from unseen.study.runtime import first_network
+from unseen.methods.images.augment import build as build_augment
+from unseen.studies.execution import Study, frozen, runtime
+from unseen.studies.execution.plan import Plan, prepare_study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.execution.runtime import first_network
+from unseen.studies.results.study_folder import StudyFolder
+from unseen.studies.settings import default_network
+from unseen.studies.settings.study import StudySpec, recorded
 
 SIDE, MODEL = 16, "resnet18"
 

@@ -12,13 +12,13 @@ import torch
 
 from unseen.cli.main import main
 from unseen.core.turn import keyed
+from unseen.data.networks import build
+from unseen.data.networks.weight_files import Source
 from unseen.errors import UnseenError
-from unseen.models import build
-from unseen.models.weight_files import Source
-from unseen.spec.named import parse_override
-from unseen.study import Study, job, runtime
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import prepare
+from unseen.studies.execution import Study, job, runtime
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.settings.named import parse_override
 
 MODEL = "mlp(widths=[4])"
 

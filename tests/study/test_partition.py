@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from support.small_studies import domain, refused, rows, study, write
 
 from unseen.core.client import Client, Split
-from unseen.datasets import DataSet, Domain
+from unseen.data import DataSet, Domain
 from unseen.errors import UnseenError
 from unseen.serving.fit import study_of
-from unseen.spec.holdout import Task
-from unseen.study import Study
-from unseen.study.prepare import prepare
+from unseen.studies.execution import Study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.settings.holdout import Task
 
 TASK = Task("c", ("a", "b"), ("c",))
 KINDS = ("domains(per={}, mix={})", "dirichlet(per={}, alpha={})", "quantity(per={}, alpha={})")

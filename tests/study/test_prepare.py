@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from unseen.core.client import Client, Split
 from unseen.core.turn import keyed
-from unseen.datasets import DataSet, Domain, check
-from unseen.datasets.dataset import Totals
-from unseen.datasets.tables.encoding import Schema
+from unseen.data import DataSet, Domain, check
+from unseen.data.dataset import Totals
+from unseen.data.tables.encoding import Schema
 from unseen.errors import UnseenError
-from unseen.spec.holdout import Task
-from unseen.spec.study import StudySpec
-from unseen.study import Study
-from unseen.study.batch_sizes import check_batches
-from unseen.study.checks import check_clients, check_model
-from unseen.study.column_statistics import statistics
-from unseen.study.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import Prepared, prepare
+from unseen.studies.execution import Study
+from unseen.studies.execution.batch_sizes import check_batches
+from unseen.studies.execution.checks import check_clients, check_model
+from unseen.studies.execution.column_statistics import statistics
+from unseen.studies.execution.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import Prepared, prepare
+from unseen.studies.settings.holdout import Task
+from unseen.studies.settings.study import StudySpec
 
 TASK = Task("c", ("a", "b"), ("c",))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.small_studies import domain, refused, rows, study, write
 
-from unseen.datasets import Domain
+from unseen.data import Domain
 from unseen.errors import UnseenError
 
 # --- bad input -----------------------------------------------------------------------------

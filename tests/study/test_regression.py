@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 import torch
 
+from unseen.core.metrics.evaluation import FOR_NUMBERS
+from unseen.core.record_lines import read_lines
 from unseen.core.turn import keyed
-from unseen.datasets import DataSet, Domain, check, load
-from unseen.datasets.dataset import Totals
+from unseen.data import DataSet, Domain, check, load
+from unseen.data.dataset import Totals
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import FOR_NUMBERS
-from unseen.report.write import report
-from unseen.results.records import CONSTANT, Job, read_lines
-from unseen.results.selection import selected
-from unseen.spec.holdout import Task
-from unseen.study import Study
-from unseen.study.checks import check_columns
-from unseen.study.constant_answer import constants
-from unseen.study.label_kinds import chosen_metrics
-from unseen.study.prepare import prepare
-from unseen.study.setting import digest_of
+from unseen.studies.execution import Study
+from unseen.studies.execution.checks import check_columns
+from unseen.studies.execution.constant_answer import constants
+from unseen.studies.execution.label_kinds import chosen_metrics
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.execution.setting import digest_of
+from unseen.studies.report.write import report
+from unseen.studies.results.records import CONSTANT, Job
+from unseen.studies.results.selection import selected
+from unseen.studies.settings.holdout import Task
 
 SITES = ("east", "north", "south")
 TASK = Task("south", ("east", "north"), ("south",))

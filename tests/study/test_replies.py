@@ -23,7 +23,7 @@ from support.small_studies import (
 from unseen.core.exchange import Exchange, Reply
 from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply, UnseenError
-from unseen.results.records import Job
+from unseen.studies.results.records import Job
 
 # --- bad replies ---------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class Everyone(Spoilt):
 def test_a_reply_of_the_wrong_shape_stops_the_study_by_name(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unseen.study.runtime.InProcess", Cut)
+    monkeypatch.setattr("unseen.studies.execution.runtime.InProcess", Cut)
     with pytest.raises(BadReply) as caught:
         study(table, targets=["d"], rounds=3).run(tmp_path)
     for word in ("client 'b'", "shape", "drop"):
@@ -73,7 +73,7 @@ def test_a_job_that_diverges_ends_and_the_others_go_on(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Client b sends NaN in round 1; where b is the target it takes no part in training."""
-    monkeypatch.setattr("unseen.study.runtime.InProcess", Spoilt)
+    monkeypatch.setattr("unseen.studies.execution.runtime.InProcess", Spoilt)
     results = study(table, targets=["b", "d"], rounds=3).run(tmp_path)
     assert len(records(tmp_path, Job("fedavg", "d", 0), "rounds.jsonl")) == 1
     assert len(records(tmp_path, Job("fedavg", "b", 0), "rounds.jsonl")) == 3
@@ -96,7 +96,7 @@ def test_a_bad_reply_is_dropped_and_counted(
     fault: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("unseen.study.runtime.InProcess", backend)
+    monkeypatch.setattr("unseen.studies.execution.runtime.InProcess", backend)
     study(table, targets=["d"], rounds=3, on_bad_reply="drop").run(tmp_path)
     rounds = records(tmp_path, Job("fedavg", "d", 0), "rounds.jsonl")
     assert [r["clients"] for r in rounds] == [["a", "b", "c"], ["a", "c"], ["a", "b", "c"]]
@@ -109,7 +109,7 @@ def test_a_bad_reply_is_dropped_and_counted(
 def test_all_replies_bad_is_an_error(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unseen.study.runtime.InProcess", Everyone)
+    monkeypatch.setattr("unseen.studies.execution.runtime.InProcess", Everyone)
     results = study(table, targets=["d"], rounds=3, on_bad_reply="drop").run(tmp_path)
     (why,) = results.diverged().values()
     assert "every client's reply" in why

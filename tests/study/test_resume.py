@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from support.small_studies import CARRIED, FILES, rows, study, write, written
 
-from unseen.results.records import Job
-from unseen.study import job as job_module
+from unseen.studies.execution import job as job_module
+from unseen.studies.results.records import Job
 
 # --- interrupted and resumed ---------------------------------------------------------------
 
@@ -36,7 +36,7 @@ class Stopped(BaseException):
 def stop_at(monkeypatch: pytest.MonkeyPatch, method: str, round: int) -> None:
     """Checkpoints after every round; the job of the method stops before the given round."""
     play = job_module.play_round
-    monkeypatch.setattr("unseen.study.plan.Setting", checkpointed)
+    monkeypatch.setattr("unseen.studies.execution.plan.Setting", checkpointed)
 
     def stopping(played: Any, state: Any, *rest: Any) -> Any:
         if state.round == round and played.name == method:
@@ -82,10 +82,10 @@ def test_a_stopped_job_goes_on_where_it_was(
 
 KILLED = """
 import os, signal, sys
-import unseen.results.records as records
-import unseen.study.plan as plan
-from unseen.study.job import Setting
-from unseen.study import Study
+import unseen.studies.results.records as records
+import unseen.studies.execution.plan as plan
+from unseen.studies.execution.job import Setting
+from unseen.studies.execution import Study
 
 def fatal(function, calls):
     left = [calls]

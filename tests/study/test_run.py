@@ -22,8 +22,8 @@ from support.small_studies import (
 )
 
 from unseen.errors import UnseenError
-from unseen.results.records import Job
-from unseen.study import job as job_module
+from unseen.studies.execution import job as job_module
+from unseen.studies.results.records import Job
 
 # --- the same folder again -----------------------------------------------------------------
 

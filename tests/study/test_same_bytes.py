@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load, save
 
-from unseen.study.watcher import save_tensors
+from unseen.studies.execution.watcher import save_tensors
 
 NOTES = {name: str(i) for i, name in enumerate(("task", "run", "method", "seed", "model", "ü"))}
 TENSORS = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(3, dtype=torch.int64)}
@@ -21,7 +21,7 @@ WRITE = """
 import sys
 from pathlib import Path
 from test_same_bytes import NOTES, TENSORS
-from unseen.study.watcher import save_tensors
+from unseen.studies.execution.watcher import save_tensors
 save_tensors(Path(sys.argv[1]), TENSORS, NOTES)
 """
 

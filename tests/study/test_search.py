@@ -17,16 +17,16 @@ from typer.testing import CliRunner
 from unseen.cli.main import app
 from unseen.engine.whole_splits import answers
 from unseen.errors import UnseenError
-from unseen.follow.state import Reader
 from unseen.ranges import one, uniform
-from unseen.results.records import Job
-from unseen.results.search_records import SearchRecord, place
-from unseen.spec.search_plan import Tune
-from unseen.spec.study import StudySpec
-from unseen.study.plan import prepare_study
-from unseen.study.runner import carry_out, workplace
-from unseen.study.sampler import Sampler
-from unseen.study.search import Search
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.runner import carry_out, workplace
+from unseen.studies.execution.sampler import Sampler
+from unseen.studies.execution.search import Search
+from unseen.studies.results.records import Job
+from unseen.studies.results.search_records import SearchRecord, place
+from unseen.studies.settings.search_plan import Tune
+from unseen.studies.settings.study import StudySpec
+from unseen.studies.tracking.state import Reader
 
 GRID: dict[str, Any] = {
     "space": {"training.optimiser": "sgd(lr=one(0.01, 0.3, 2.0))"},
@@ -138,7 +138,7 @@ def test_another_target_changes_no_bit_of_the_search(table, tmp_path):
 
 @pytest.mark.parametrize("after", [0, 5, 14])
 def test_a_search_that_is_stopped_and_repeated_ends_as_one_that_is_not(table, tmp_path, after):
-    from unseen.study.job import run_job
+    from unseen.studies.execution.job import run_job
 
     class Stopped(BaseException):
         pass

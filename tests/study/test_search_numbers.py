@@ -9,8 +9,8 @@ import pytest
 from support.small_studies import rows, study, write
 
 from unseen.errors import UnseenError
-from unseen.results.search_records import SearchRecord, TrialRecord, place, winner
-from unseen.study.plan import prepare_study
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.results.search_records import SearchRecord, TrialRecord, place, winner
 
 ALL: dict[str, Any] = {"methods": ["fedprox"], "targets": ["d"]}
 

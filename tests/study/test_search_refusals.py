@@ -9,7 +9,7 @@ import pytest
 from support.small_studies import refused, rows, study, write
 
 from unseen.errors import UnseenError
-from unseen.study.plan import prepare_study
+from unseen.studies.execution.plan import prepare_study
 
 ALL: dict[str, Any] = {"methods": ["fedprox", "fedavg+ga"], "targets": ["d"]}
 

@@ -9,18 +9,19 @@ import pytest
 import torch
 
 from unseen.core.losses import CrossEntropyDice
+from unseen.core.metrics.evaluation import FOR_MASKS, METRICS
+from unseen.core.record_lines import read_lines
 from unseen.core.turn import keyed
-from unseen.datasets import DataSet
+from unseen.data import DataSet
+from unseen.data.networks import build
+from unseen.data.networks.mixture import Mixture
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
-from unseen.metrics.evaluation import FOR_MASKS, METRICS
-from unseen.models import build
-from unseen.models.mixture import Mixture
-from unseen.results.records import Job, read_lines
-from unseen.spec.training import Recipe
-from unseen.study import Study
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import held_back
+from unseen.studies.execution import Study
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import held_back
+from unseen.studies.results.records import Job
+from unseen.studies.settings.training import Recipe
 
 SMALL: dict[str, Any] = {
     "dataset": "ellipses(size=16, count=12)", "model": "unet(widths=[4, 8])", "seeds": 1,
@@ -56,7 +57,7 @@ def test_a_study_records_what_masks_have(out: Path) -> None:
 def test_recorded_figures_are_those_of_the_model_that_was_saved(out: Path) -> None:
     from safetensors.torch import load_file
 
-    from unseen.datasets import load
+    from unseen.data import load
 
     folder = Job("fedavg", "plain", 0).folder(out)
     network = build("unet(widths=[4, 8])", (3, 16, 16), 3, keyed("any"))
@@ -132,7 +133,7 @@ def test_a_site_of_background_is_named(tmp_path: Path) -> None:
 def blank(data_dir: Path | None) -> DataSet:
     from dataclasses import replace
 
-    from unseen.datasets import load
+    from unseen.data import load
 
     data = load("ellipses(size=16, count=12)")
     empty = replace(data["faint"], y=torch.zeros_like(data["faint"].y))

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from support.small_studies import rows, study, write
 
+from unseen.core import record_lines
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.errors import UnseenError
-from unseen.results import records
-from unseen.results.records import is_done
-from unseen.results.study_results import Results
-from unseen.study import Study
-from unseen.study.plan import alone_of, composed, prepare_study
-from unseen.study.runner import batches
-from unseen.study.setting import Setting
+from unseen.studies.execution import Study
+from unseen.studies.execution.plan import alone_of, composed, prepare_study
+from unseen.studies.execution.runner import batches
+from unseen.studies.execution.setting import Setting
+from unseen.studies.results import records
+from unseen.studies.results.records import is_done
+from unseen.studies.results.study_results import Results
 
 #: Differences of losses and accuracies: rounding, over a few steps, on some hundred examples.
 TOLERANCE = 1e-4
@@ -48,7 +49,7 @@ SETTINGS: dict[str, Any] = {
 def lines(results: Results) -> dict[tuple[str, ...], list[dict[str, Any]]]:
     """Every record file of every job."""
     return {
-        (str(folder.relative_to(results.out)), name): records.read_lines(folder / name)
+        (str(folder.relative_to(results.out)), name): record_lines.read_lines(folder / name)
         for _, folder in results.finished()
         for name in records.FILES
     }
@@ -99,7 +100,9 @@ def test_groups_hold_no_more_models_than_asked(
 def test_a_stopped_batch_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     few = Study(**SETTINGS | {"methods": ["fedavg", "ppdg"]}, stacked=100)
     whole = lines(few.run(tmp_path / "whole"))
-    monkeypatch.setattr("unseen.study.plan.Setting", partial(Setting, checkpoint_seconds=0.0))
+    monkeypatch.setattr(
+        "unseen.studies.execution.plan.Setting", partial(Setting, checkpoint_seconds=0.0)
+    )
     train, calls = Trainer.__call__, []
 
     def stopping(*arguments: Any) -> Any:

@@ -11,18 +11,19 @@ import torch
 from support.times import SITES, dataset, write
 
 import unseen
+from unseen.core.record_lines import read_lines
 from unseen.core.survival import Cox, Hazards, Intervals
-from unseen.datasets import DataSet, Domain, check, load
-from unseen.datasets.dataset import Totals
+from unseen.data import DataSet, Domain, check, load
+from unseen.data.dataset import Totals
 from unseen.errors import Incompatible, UnseenError
 from unseen.methods.compose import METHODS, MODIFIERS
 from unseen.methods.unfit import NEVER, NOT_COX
-from unseen.results.records import Job, read_lines
-from unseen.spec.holdout import Task
-from unseen.study import Study
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import prepare
-from unseen.study.python_values import recipe_of
+from unseen.studies.execution import Study
+from unseen.studies.execution.plan import prepare_study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.execution.python_values import recipe_of
+from unseen.studies.results.records import Job
+from unseen.studies.settings.holdout import Task
 
 pd = pytest.importorskip("pandas", reason="needs the extra pandas")
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from support.command_line import Command
 
-from unseen.datasets.tables.encoding import Schema, encode, of_ranges, unscaled
-from unseen.study import Study
-from unseen.study.doubts import of_unscaled
+from unseen.data.tables.encoding import Schema, encode, of_ranges, unscaled
+from unseen.studies.execution import Study
+from unseen.studies.execution.doubts import of_unscaled
 
 RNG = np.random.default_rng(0)
 N = 120

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from unseen.errors import UnseenError
-from unseen.results import records
-from unseen.results.records import Job
-from unseen.spec.holdout import Task
-from unseen.study import Study
-from unseen.study.prepare import prepare
-from unseen.study.setting import read
+from unseen.studies.execution import Study
+from unseen.studies.execution.prepare import prepare
+from unseen.studies.execution.setting import read
+from unseen.studies.results import records
+from unseen.studies.results.records import Job
+from unseen.studies.settings.holdout import Task
 
 DATA = "rotated-digits"
 BASE: dict[str, Any] = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from unseen import Study
-from unseen.spec.study import recorded
+from unseen.studies.settings.study import recorded
 
 OPPOSED = '''
 from dataclasses import dataclass, replace
-from unseen.combine import JacobianDescent
+from unseen.methods.combine import JacobianDescent
 from unseen.core.exchange import Reply
 from unseen.methods.base import cited, federated, with_exchange, trained
 

@@ -11,9 +11,9 @@ from unseen.core.client import Client
 from unseen.core.exchange import Blueprint, Method, Outcome, State
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed, other_seed
+from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
 from unseen.errors import Incompatible
-from unseen.models import build
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 

@@ -14,9 +14,9 @@ from unseen import InProcess, Model, Training, method, start
 from unseen.core.apply import Add
 from unseen.core.client import Client
 from unseen.core.exchange import Exchange, Method, Outcome, Reply, Slot, State
+from unseen.core.metrics.evaluation import plain
 from unseen.core.round import play
 from unseen.core.turn import Turn
-from unseen.metrics.evaluation import plain
 from unseen.privacy import channel, ckks, kinds
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unseen.federation.kits import kit_spec, provision
+from unseen.sites.kits import kit_spec, provision
 
 ROOT = Path(__file__).parents[2]
 OPEN = """

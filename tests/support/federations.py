@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from unseen.datasets import load
+from unseen.data import load
 from unseen.serving.directory import Trained
 from unseen.serving.fit import study_of, train
 

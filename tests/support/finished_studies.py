@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.results import records
-from unseen.results.records import Job, Log
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.results import records
+from unseen.studies.results.records import Job, Log
 
 DOMAINS = ("d0", "d1", "d2", "d3")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unseen.results.records import FILES, Log
+from unseen.studies.results.records import FILES, Log
 
 
 def log(folder: Path, rounds: int = 3) -> Path:

@@ -13,11 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from unseen.federation import probe
-from unseen.federation.kits import provision, signatures
-from unseen.federation.kits.kit import Kit
-from unseen.federation.kits.kit_spec import Federation
-from unseen.federation.process import free_port
+from unseen.sites import probe
+from unseen.sites.kits import provision, signatures
+from unseen.sites.kits.kit import Kit
+from unseen.sites.kits.kit_spec import Federation
+from unseen.sites.process import free_port
 
 
 def federation(**changes: Any) -> Federation:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unseen.choice import Trials
-from unseen.choice.trials import Trial
-from unseen.spec.study import StudySpec
+from unseen.studies.choice import Trials
+from unseen.studies.choice.trials import Trial
+from unseen.studies.settings.study import StudySpec
 
 
 def trials(

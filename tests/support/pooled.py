@@ -8,7 +8,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
-from unseen.datasets.tables.encoding import Schema
+from unseen.data.tables.encoding import Schema
 
 
 def by_scikit_learn(schema: Schema, train: Tensor, x: Tensor) -> npt.NDArray[np.float64]:

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from unseen.combine import DenseRows
 from unseen.core.client import Client, Memories
 from unseen.core.exchange import Exchange, Reply
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
+from unseen.methods.combine import DenseRows
 
 
 def to_bytes(reply: Reply) -> bytes:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from unseen.core.turn import keyed
-from unseen.models import build
+from unseen.data.networks import build
 
 NAMES = ["site-a", "site-b", "site-c"]
 

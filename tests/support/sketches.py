@@ -14,16 +14,16 @@ from PIL import Image
 from torch import Tensor
 
 from unseen.core.turn import keyed
-from unseen.datasets import camelyon, fmow, lung, mnist, skin
-from unseen.datasets.digits import ANGLES
-from unseen.datasets.eicu_files import MEDICATION, PATIENT, REGIONS
-from unseen.datasets.entry import Layout
-from unseen.datasets.fmow import YEARS
-from unseen.datasets.heart import CATEGORICAL, COLUMNS, HOSPITALS
-from unseen.datasets.image_files.layout import LAYOUTS
-from unseen.datasets.poverty import BANDS, COUNTRIES
-from unseen.datasets.splits import Lists
-from unseen.datasets.standin import MARKER
+from unseen.data import camelyon, fmow, lung, mnist, skin
+from unseen.data.digits import ANGLES
+from unseen.data.eicu_files import MEDICATION, PATIENT, REGIONS
+from unseen.data.entry import Layout
+from unseen.data.fmow import YEARS
+from unseen.data.heart import CATEGORICAL, COLUMNS, HOSPITALS
+from unseen.data.image_files.layout import LAYOUTS
+from unseen.data.poverty import BANDS, COUNTRIES
+from unseen.data.splits import Lists
+from unseen.data.standin import MARKER
 
 #: Of a benchmark: the side of an image in pixels, and the images of each class and domain, the last
 #: of which is for validation where there is a split.

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from unseen.core.turn import keyed
-from unseen.datasets import Domain
+from unseen.data import Domain
 from unseen.errors import UnseenError
-from unseen.results.records import Job
-from unseen.results.study_results import Results
-from unseen.study import Study
+from unseen.studies.execution import Study
+from unseen.studies.results.records import Job
+from unseen.studies.results.study_results import Results
 
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
 #: Everything that can be carried from round to round: moments, server moments, gaps, draws.

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from unseen import Study
-from unseen.results import records
+from unseen.core import record_lines
+from unseen.studies.results import records
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "pack.py"
 
@@ -36,7 +37,7 @@ def test_tables_of_packed_records_are_those_of_all(tool, tmp_path: Path, selecti
     tool.pack(whole, packed)
     tool.unpack(packed, again)
     lines = [
-        sum(len(records.read_lines(p)) for p in place.rglob("source.jsonl"))
+        sum(len(record_lines.read_lines(p)) for p in place.rglob("source.jsonl"))
         for place in (whole, again)
     ]
     assert 0 < lines[1] < lines[0]
@@ -74,8 +75,8 @@ def test_local_models_at_the_target_stay_at_both_ends(tool, tmp_path: Path) -> N
     tool.pack(whole, packed)
     tool.unpack(packed, again)
     (found,), (every,) = (list(place.rglob(records.CROSS)) for place in (again, whole))
-    kept = records.read_lines(found)
-    at_target = [r for r in records.read_lines(every) if r["role"] == "target"]
+    kept = record_lines.read_lines(found)
+    at_target = [r for r in record_lines.read_lines(every) if r["role"] == "target"]
     assert [r["round"] for r in kept] == [0] * 5 + [3] * 5 and {r["domain"] for r in kept} == {"0"}
     assert [r["accuracy"] for r in kept] == [
         r["accuracy"] for r in at_target if r["round"] in (0, 3)

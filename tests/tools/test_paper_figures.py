@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 from unseen import Study
+from unseen.core import record_lines
 from unseen.errors import UnseenError
-from unseen.results import records
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ def test_curves_are_means_over_clients_and_seeds(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [(row["method"], row["round"]) for row in rows] == [("fedavg", "1"), ("fedavg", "2")]
     for part, name in (("validation", "source.jsonl"), ("target", "target.jsonl")):
-        lines = [r for p in run.rglob(name) for r in records.read_lines(p) if r["round"] == 1]
+        lines = [r for p in run.rglob(name) for r in record_lines.read_lines(p) if r["round"] == 1]
         expected = fmean(line["loss"] for line in lines)
         assert float(rows[1][part]) == pytest.approx(expected, rel=1e-4)
     assert 0 < float(rows[1]["training"]) < float(rows[0]["training"])

@@ -11,7 +11,8 @@ from types import ModuleType
 import pytest
 import scipy.stats
 
-from unseen.results import records
+from unseen.core import record_lines
+from unseen.studies.results import records
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -178,7 +179,7 @@ def test_local_models_are_compared_with_the_global_one(tmp_path: Path) -> None:
     ]
     target = [line(0, 1.0, 0.4), line(7, 0.25, 0.9)]  # fmt: skip
     for name, lines in ((records.CROSS, cross), ("target.jsonl", target)):
-        (tmp_path / name).write_bytes(b"".join(map(records.to_line, lines)))
+        (tmp_path / name).write_bytes(b"".join(map(record_lines.to_line, lines)))
     found = {name: read(tmp_path) for name, read in verdicts.LOCALS.items()}
     assert found == {
         "loss of local models above the global one's": 0.75,  # (1.5 + 0.5) / 2 - 0.25

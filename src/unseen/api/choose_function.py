@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from unseen.choice import choose as answer
-from unseen.choice import play
-from unseen.choice.budget import seconds_of
-from unseen.choice.choice_request import Question, asked
-from unseen.choice.forecast import forecast, plans
-from unseen.choice.shown_answer import Answer
-from unseen.choice.written import write
 from unseen.errors import check_known
-from unseen.spec.named import split_list
-from unseen.spec.study import StudySpec
+from unseen.studies.choice import choose as answer
+from unseen.studies.choice import play
+from unseen.studies.choice.budget import seconds_of
+from unseen.studies.choice.choice_request import Question, asked
+from unseen.studies.choice.forecast import forecast, plans
+from unseen.studies.choice.shown_answer import Answer
+from unseen.studies.choice.written import write
+from unseen.studies.settings.named import split_list
+from unseen.studies.settings.study import StudySpec
 
 Folder = str | Path
 

@@ -17,21 +17,21 @@ from torch import Tensor
 from unseen.core import play
 from unseen.core.client import Client, Split
 from unseen.core.label_scale import Scale
+from unseen.core.metrics.evaluation import forward
 from unseen.core.outputs import predicted, probabilities
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.tables.encoding import Schema, encode, unscaled
-from unseen.datasets.tables.frame_levels import coded_frame, levels_of
+from unseen.data.dataset import DataSet
+from unseen.data.tables.encoding import Schema, encode, unscaled
+from unseen.data.tables.frame_levels import coded_frame, levels_of
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import forward
-from unseen.spec.holdout import EVERYTHING, Task
-from unseen.spec.study import StudySpec
-from unseen.study.checks import check_clients, check_model
-from unseen.study.doubts import text_of_unscaled
-from unseen.study.label_kinds import times_of
-from unseen.study.method_checks import check_method
-from unseen.study.prepare import Prepared, evened
-from unseen.study.runtime import Runtime, composed, first_network
-from unseen.study.setting import Setting
+from unseen.studies.execution.checks import check_clients, check_model
+from unseen.studies.execution.doubts import text_of_unscaled
+from unseen.studies.execution.label_kinds import times_of
+from unseen.studies.execution.method_checks import check_method
+from unseen.studies.execution.prepare import Prepared, evened
+from unseen.studies.execution.runtime import Runtime, composed, first_network
+from unseen.studies.execution.setting import Setting
+from unseen.studies.settings.holdout import EVERYTHING, Task
+from unseen.studies.settings.study import StudySpec
 
 #: How many sites a warning names.
 MOST = 5

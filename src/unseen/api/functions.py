@@ -6,13 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unseen.choice.answer import Choice
-from unseen.choice.choice_page import expectation_of
-from unseen.choice.rates import around
-from unseen.datasets.tables.frames import NAME, arrow_of, is_frame, parquet_of
-from unseen.datasets.tables.sheet import names_of
+from unseen.data.tables.frames import NAME, arrow_of, is_frame, parquet_of
+from unseen.data.tables.sheet import names_of
 from unseen.errors import UnseenError, optional
-from unseen.results.search_records import SearchRecord
 from unseen.serving import directory, fit
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
@@ -23,8 +19,12 @@ from unseen.serving.predict import predict as answer_lines
 from unseen.serving.reading.labelled import Request
 from unseen.serving.reading.new_rows import Item, check_frame
 from unseen.serving.spreadsheet import restored
-from unseen.spec.study import StudySpec
-from unseen.study import Study
+from unseen.studies.choice.answer import Choice
+from unseen.studies.choice.choice_page import expectation_of
+from unseen.studies.choice.rates import around
+from unseen.studies.execution import Study
+from unseen.studies.results.search_records import SearchRecord
+from unseen.studies.settings.study import StudySpec
 
 Folder = str | Path
 
@@ -195,7 +195,7 @@ def report(folders: Sequence[Folder] | Folder, out: Folder) -> Path:
         folders: Folders of runs.
         out: The folder of the page.
     """
-    from unseen.report.write import report as write_report
+    from unseen.studies.report.write import report as write_report
 
     several = [folders] if isinstance(folders, str | Path) else list(folders)
     write_report([Path(folder) for folder in several], Path(out))

@@ -18,8 +18,8 @@ from unseen.expression import fold, options, own_part, parse
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.compose import method
 from unseen.methods.options import option_help, sections
-from unseen.recipe import Training
-from unseen.spec.search_space import declared
+from unseen.methods.recipe import Training
+from unseen.studies.settings.search_space import declared
 
 Cells = list[tuple[str, ...]]
 Rows = tuple[tuple[str, ...], Cells]
@@ -36,7 +36,7 @@ def list_methods() -> Rows:
 
 def list_datasets() -> Rows:
     """Return data sets, where their files come from and on what terms."""
-    from unseen.datasets import DATASETS
+    from unseen.data import DATASETS
 
     rows: Cells = [(n, i.description, i.source, i.licence) for n, i in DATASETS.items()]
     return ("data set", "domains", "files", "licence"), rows
@@ -44,7 +44,7 @@ def list_datasets() -> Rows:
 
 def list_models() -> Rows:
     """Return models and their options."""
-    from unseen.models import MODELS
+    from unseen.data.networks import MODELS
 
     rows: Cells = []
     for name, factory in MODELS.items():
@@ -55,8 +55,8 @@ def list_models() -> Rows:
 
 def list_studies() -> Rows:
     """Return the studies that come with the package, and the tables and figures of papers."""
-    from unseen.spec.named import named_studies, settings_of
-    from unseen.spec.published import captions, contents
+    from unseen.studies.settings.named import named_studies, settings_of
+    from unseen.studies.settings.published import captions, contents
 
     studies = {name: settings_of(name)[0] for name in named_studies()}
     times = durations()
@@ -75,9 +75,11 @@ def list_studies() -> Rows:
 
 def durations() -> dict[str, str]:
     """Return study -> how long it takes on two cores; what was not run but estimated has a ~."""
-    from unseen.study.costs.estimate import clock
+    from unseen.studies.execution.costs.estimate import clock
 
-    minutes = json.loads(files("unseen.spec").joinpath("minutes.json").read_text("utf-8"))
+    minutes = json.loads(
+        files("unseen.studies.settings").joinpath("minutes.json").read_text("utf-8")
+    )
     times = {name: f"~{clock(60 * value)}" for name, value in minutes["estimated"].items()}
     return times | {name: clock(60 * value) for name, value in minutes["ran"].items()}
 

@@ -64,14 +64,14 @@ def choose(
         dry_run: Check everything, say how many trainings there are and what they take; train
             nothing.
     """
-    from unseen.choice import choose as answer
-    from unseen.choice import play
-    from unseen.choice.budget import seconds_of
-    from unseen.choice.choice_request import Question, asked
-    from unseen.choice.forecast import forecast, plans
-    from unseen.choice.terminal_answer import answer_lines
-    from unseen.choice.written import write
-    from unseen.spec.named import parse_override, split_list
+    from unseen.studies.choice import choose as answer
+    from unseen.studies.choice import play
+    from unseen.studies.choice.budget import seconds_of
+    from unseen.studies.choice.choice_request import Question, asked
+    from unseen.studies.choice.forecast import forecast, plans
+    from unseen.studies.choice.terminal_answer import answer_lines
+    from unseen.studies.choice.written import write
+    from unseen.studies.settings.named import parse_override, split_list
 
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
     factors = [factor(text) for text in names(rates)]

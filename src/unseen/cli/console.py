@@ -71,9 +71,9 @@ class Documented(TyperCommand):
 
 def as_setting(error: click.NoSuchOption) -> click.UsageError:
     """Return the error for an unknown option, which may be a setting that was written as one."""
-    from unseen.datasets.image_files import folder
-    from unseen.datasets.tables import delimited
-    from unseen.spec.study import StudySpec
+    from unseen.data.image_files import folder
+    from unseen.data.tables import delimited
+    from unseen.studies.settings.study import StudySpec
 
     name = error.option_name.lstrip("-").replace("-", "_")
     if name not in {*StudySpec.model_fields, *delimited.OPTIONS, *folder.OPTIONS}:
@@ -89,7 +89,7 @@ def names(text: str | None) -> tuple[str, ...]:
         >>> names("west, 'Hospital, North'")
         ('west', 'Hospital, North')
     """
-    from unseen.spec.named import parts
+    from unseen.studies.settings.named import parts
 
     return tuple(filter(None, parts(text or "", brackets="")))
 

@@ -15,8 +15,8 @@ from unseen.cli.console import Settings, Site, console, group, print_fitted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unseen.datasets.summary import Report
-    from unseen.datasets.tables.columns import Column
+    from unseen.data.summary import Report
+    from unseen.data.tables.columns import Column
 
 data = group("data", "Check data sets. Nothing is ever downloaded.")
 
@@ -59,11 +59,11 @@ def check(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         everything: List all columns and all files that cannot be read.
     """
-    from unseen.datasets.summary import inspect
+    from unseen.data.summary import inspect
     from unseen.expression import parse
 
     folder = data_dir or os.environ.get("UNSEEN_DATA")
-    from unseen.choice.choice_request import of_images
+    from unseen.studies.choice.choice_request import of_images
 
     images = _is_path(name) and of_images(name) and any(Path(name).glob("*/*/*"))
     if label is not None or images:
@@ -86,7 +86,7 @@ def check(
 
 
 def _is_path(name: str) -> bool:
-    from unseen.datasets import DATASETS
+    from unseen.data import DATASETS
     from unseen.expression import fold
 
     if fold(name) in DATASETS or ("(" in name and not Path(name).exists()):
@@ -97,10 +97,10 @@ def _is_path(name: str) -> bool:
 
 def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
     """Print the columns of a csv file of which nothing is known, and the command to go on with."""
-    from unseen.datasets import DATASETS
-    from unseen.datasets.tables import columns as overview
-    from unseen.datasets.tables.dialect import SEPARATORS
-    from unseen.datasets.tables.sheet import Sheet
+    from unseen.data import DATASETS
+    from unseen.data.tables import columns as overview
+    from unseen.data.tables.dialect import SEPARATORS
+    from unseen.data.tables.sheet import Sheet
     from unseen.errors import UnseenError, nearest
 
     below = Path(folder or ".") / name
@@ -151,9 +151,9 @@ def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> N
 def show(report: Report, everything: bool = False) -> None:
     """Print what was found; columns and unreadable files up to `SHOWN` unless all are asked for."""
     from unseen.core.templates import render
-    from unseen.datasets.standin import NO_RESULT
-    from unseen.datasets.summary import TARGETS
-    from unseen.datasets.tables.check_matrix import ranked, unsettled
+    from unseen.data.standin import NO_RESULT
+    from unseen.data.summary import TARGETS
+    from unseen.data.tables.check_matrix import ranked, unsettled
 
     where = console()
     if report.columns:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from unseen.cli.console import group, names
-from unseen.federation.process import say
+from unseen.sites.process import say
 
 federation = group(
     "federation", "Real federations over Flower: kits for server and sites, and their processes."
@@ -41,8 +41,8 @@ def provision(
         masks: Keys for masked sums.
     """
     from unseen.errors import UnseenError, choice
-    from unseen.federation.kits import provision, rotation
-    from unseen.federation.kits.kit_spec import Federation
+    from unseen.sites.kits import provision, rotation
+    from unseen.sites.kits.kit_spec import Federation
 
     if sum(way is not None for way in (file, add, renew, revoke)) != 1:
         ways = "FILE.toml to begin, --add SITE, --renew NAME, --revoke NAME"
@@ -80,8 +80,8 @@ def serve(folder: Folder) -> None:
     Args:
         folder: A folder that provision wrote.
     """
-    from unseen.federation.kits.kit import Kit
-    from unseen.federation.serve import serve
+    from unseen.sites.kits.kit import Kit
+    from unseen.sites.serve import serve
 
     raise typer.Exit(serve(Kit.read(folder, "server")))
 
@@ -104,8 +104,8 @@ def join(
         allow: module:function of yours that a study may name here.
         app: Another Flower app than unseen's own, a folder.
     """
-    from unseen.federation.kits.kit import Kit
-    from unseen.federation.serve import join
+    from unseen.sites.kits.kit import Kit
+    from unseen.sites.serve import join
 
     raise typer.Exit(join(Kit.read(folder, "site"), data, app, allow or ()))
 
@@ -128,8 +128,8 @@ def run(
         sign: Kit of the coordinator that signs the study; by default STUDY.toml.sig is taken, else
             the kit `coordinator` next to the server's signs it.
     """
-    from unseen.federation.kits.kit import Kit
-    from unseen.federation.launch import run
+    from unseen.sites.kits.kit import Kit
+    from unseen.sites.launch import run
 
     folder = out or Path("results") / study.stem
     try:
@@ -159,8 +159,8 @@ def train(
         method: Such as "fedprox(mu=0.1)+ga".
         sign: Kit of the coordinator that signs the study; see run.
     """
-    from unseen.federation.kits.kit import Kit
-    from unseen.federation.launch import train
+    from unseen.sites.kits.kit import Kit
+    from unseen.sites.launch import train
 
     folder = out or Path("models") / study.stem
     try:
@@ -198,9 +198,9 @@ def choose(
         sign: Kit of the coordinator that signs the study; see run.
     """
     from unseen.cli.choosing import factor
-    from unseen.federation.kits.kit import Kit
-    from unseen.federation.launch import choose
-    from unseen.spec.named import split_list
+    from unseen.sites.kits.kit import Kit
+    from unseen.sites.launch import choose
+    from unseen.studies.settings.named import split_list
 
     options = {"groups": groups, "rates": [factor(r) for r in names(rates)]}
     folder = out or Path("choices") / study.stem
@@ -224,9 +224,9 @@ def status(
         out: What --out of run, train or choose was.
         stop: Stop the run that has not ended.
     """
-    from unseen.federation import standing
-    from unseen.federation.kits.kit import Kit
-    from unseen.federation.launch import stop as end
+    from unseen.sites import standing
+    from unseen.sites.kits.kit import Kit
+    from unseen.sites.launch import stop as end
 
     server = Kit.read(kit, "server")
     if stop:
@@ -246,8 +246,8 @@ def doctor(folder: Folder, study: Path | None = None, data: Path | None = None) 
         study: Compare the site's data with it.
         data: The site's data, before the first join.
     """
-    from unseen.federation.doctor import examine
-    from unseen.federation.kits.kit import Kit
+    from unseen.sites.doctor import examine
+    from unseen.sites.kits.kit import Kit
 
     findings: Any = examine(Kit.read(folder), study, data)
     for finding in findings:

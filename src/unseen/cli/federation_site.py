@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unseen.cli.federation import Folder, federation
-from unseen.federation.process import say
+from unseen.sites.process import say
 
 if TYPE_CHECKING:
-    from unseen.federation.flower.site import Site
-    from unseen.federation.policy.approvals import Approvals, Request
-    from unseen.spec.study import StudySpec
+    from unseen.sites.flower.site import Site
+    from unseen.sites.policy.approvals import Approvals, Request
+    from unseen.studies.settings.study import StudySpec
 
 __all__ = ["federation"]
 Study = Annotated[str, typer.Argument(metavar="[STUDY]")]
@@ -34,10 +34,10 @@ def sign(
     """
     import json
 
-    from unseen.federation.kits.certificates import write
-    from unseen.federation.kits.signatures import sign_study
-    from unseen.federation.policy.proposals import SHORT, Proposal
-    from unseen.signing import SUFFIX
+    from unseen.privacy.signing import SUFFIX
+    from unseen.sites.kits.certificates import write
+    from unseen.sites.kits.signatures import sign_study
+    from unseen.sites.policy.proposals import SHORT, Proposal
 
     digest = Proposal(_asked(study, model)).digest
     signature = sign_study(kit.expanduser().absolute(), digest)
@@ -57,9 +57,9 @@ def review(folder: Folder, study: Study = "", model: bool = False) -> None:
         study: The beginning of a study's digest, or a study's file.
         model: Read the file as the study of one model, for `unseen federation train`.
     """
-    from unseen.federation.policy.proposals import SHORT
-    from unseen.federation.policy.study_review import review
-    from unseen.spec.visible import visible
+    from unseen.core.visible import visible
+    from unseen.sites.policy.proposals import SHORT
+    from unseen.sites.policy.study_review import review
 
     approvals, site = _account(folder)
     if study:
@@ -83,10 +83,10 @@ def approve(folder: Folder, study: Study = "", withdraw: bool = False, model: bo
         withdraw: Take the approval back: the site answers nothing more of the study.
         model: Read the file as the study of one model, for `unseen federation train`.
     """
+    from unseen.core.visible import visible
     from unseen.errors import UnseenError
-    from unseen.federation.policy.proposals import SHORT
-    from unseen.federation.policy.site_ledger import SiteLedger
-    from unseen.spec.visible import visible
+    from unseen.sites.policy.proposals import SHORT
+    from unseen.sites.policy.site_ledger import SiteLedger
 
     approvals, site = _account(folder)
     waiting = [r for r in approvals.every() if bool(r.approval) == withdraw]
@@ -121,8 +121,8 @@ def ledger(
             once for each run, so that all answers are accounted for.
         last: How many lines are shown.
     """
-    from unseen.federation.policy import ledger_check, site_ledger
-    from unseen.spec.visible import visible
+    from unseen.core.visible import visible
+    from unseen.sites.policy import ledger_check, site_ledger
 
     _, site = _account(folder)
     own = site_ledger.SiteLedger(site.account)
@@ -163,9 +163,9 @@ def _line(line: object) -> str:
 
 def _account(folder: Path) -> tuple[Approvals, Site]:
     """The approvals of a site's kit, and the site."""
-    from unseen.federation.flower.site import Site
-    from unseen.federation.kits.kit import Kit
-    from unseen.federation.policy.approvals import Approvals
+    from unseen.sites.flower.site import Site
+    from unseen.sites.kits.kit import Kit
+    from unseen.sites.policy.approvals import Approvals
 
     site = Site.read(Kit.read(folder, "site").folder)
     return Approvals(site.account), site
@@ -173,11 +173,11 @@ def _account(folder: Path) -> tuple[Approvals, Site]:
 
 def _check(site: Site, study: StudySpec) -> None:
     """Refuse to approve what this site would refuse; say which figures would not leave."""
+    from unseen.core.visible import visible
     from unseen.errors import UnseenError
-    from unseen.federation.flower.site import load
-    from unseen.federation.flower.site_plan import roles_of
-    from unseen.federation.policy import preflight
-    from unseen.spec.visible import visible
+    from unseen.sites.flower.site import load
+    from unseen.sites.flower.site_plan import roles_of
+    from unseen.sites.policy import preflight
 
     refusals = preflight.of_study(site, study)
     if not refusals:
@@ -192,17 +192,17 @@ def _check(site: Site, study: StudySpec) -> None:
 
 def _asked(study: Path, model: bool) -> StudySpec:
     """A study's file as sites are asked for it."""
-    from unseen.federation.model_study import model_study
-    from unseen.federation.policy.proposals import federated
-    from unseen.spec.study import StudySpec
+    from unseen.sites.model_study import model_study
+    from unseen.sites.policy.proposals import federated
+    from unseen.studies.settings.study import StudySpec
 
     return model_study(study) if model else federated(StudySpec.read(study))
 
 
 def _request(folder: Path, study: str, model: bool = False) -> Request:
     """The request of a digest's beginning, or of a study's file before anybody asked for it."""
-    from unseen.federation.policy.proposals import Proposal
-    from unseen.signing import SUFFIX, read
+    from unseen.privacy.signing import SUFFIX, read
+    from unseen.sites.policy.proposals import Proposal
 
     approvals, _ = _account(folder)
     path = Path(study)

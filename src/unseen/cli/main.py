@@ -22,7 +22,7 @@ from unseen.cli.open_page import open_
 from unseen.cli.skeletons import new
 from unseen.cli.study_tables import read_studies, table
 from unseen.cli.tuning import tune
-from unseen.spec.named import parse_override
+from unseen.studies.settings.named import parse_override
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
@@ -107,8 +107,8 @@ def study(
         dry_run: Check everything, run nothing.
         show: Print the study's file, source of each value included.
     """
-    from unseen.follow.trackers import listed
-    from unseen.spec.named import texts
+    from unseen.studies.settings.named import texts
+    from unseen.studies.tracking.trackers import listed
 
     if show:
         print("\n".join(texts(name)), end="")
@@ -161,9 +161,9 @@ def audit(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of audit.md, audit.json and pictures.
     """
-    from unseen.audit.attacks import audit as attack
-    from unseen.audit.audit_page import write
-    from unseen.spec.study import StudySpec
+    from unseen.studies.audit.attacks import audit as attack
+    from unseen.studies.audit.audit_page import write
+    from unseen.studies.settings.study import StudySpec
 
     overrides = dict(map(parse_override, settings or []))
     overrides |= {"targets": [target]} if target is not None else {}
@@ -177,10 +177,10 @@ def audit(
 def describe(study: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
     """Print what a study would do and cost."""
     from unseen.core.templates import render
-    from unseen.datasets.standin import NO_RESULT
-    from unseen.study.costs.estimate import estimates, report
-    from unseen.study.plan import prepare_study
-    from unseen.study.search import jobs_of
+    from unseen.data.standin import NO_RESULT
+    from unseen.studies.execution.costs.estimate import estimates, report
+    from unseen.studies.execution.plan import prepare_study
+    from unseen.studies.execution.search import jobs_of
 
     planned = prepare_study(study, folder, data_dir)
     planned.check_code()
@@ -225,7 +225,7 @@ def show(method: str) -> None:
 @app.command()
 def cite() -> None:
     """Print the BibTeX entry of unseen; `report` adds those of the methods that ran."""
-    from unseen.report.citations import own_entry
+    from unseen.studies.report.citations import own_entry
 
     print(own_entry())
 

@@ -66,7 +66,7 @@ def end_with(used: int, faults: Sequence[Item], rows: bool = False, where: str =
 
 def tally(used: int, faults: Sequence[Item], rows: bool) -> str:
     """Return how many rows or images were used, and how many rows and whole files were not."""
-    from unseen.results.formats import counted
+    from unseen.studies.results.formats import counted
 
     files = sum(fault.line is None for fault in faults) if rows else 0
     others = len(faults) - files

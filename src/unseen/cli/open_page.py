@@ -116,7 +116,7 @@ class Desk:
 
     def take(self, path: Path) -> None:
         """Take a csv file or a folder of images."""
-        from unseen.datasets.tables.table_files import sheet_of
+        from unseen.data.tables.table_files import sheet_of
 
         if not path.exists():
             self.problem = f"there is no file or folder {path}."
@@ -274,11 +274,11 @@ def download(desk: Desk, name: str) -> tuple[bytes, str]:
 def html(desk: Desk) -> str:
     """Return the page."""
     from unseen.core.templates import render
-    from unseen.report import theme
+    from unseen.studies.report import theme
 
     return render(
         "unseen.cli", "templates/open.html.jinja", desk=desk, theme=theme,
         chosen=not desk.busy and (desk.place / "answer" / "choice.json").exists(),
         trained=not desk.busy and (desk.place / "model" / "README.md").exists(),
-        style=(resources.files("unseen.report") / "style.css").read_text("utf-8"),
+        style=(resources.files("unseen.studies.report") / "style.css").read_text("utf-8"),
     )  # fmt: skip

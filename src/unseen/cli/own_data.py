@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unseen.datasets.summary import Report
-    from unseen.datasets.tables.sheet import Sheet
+    from unseen.data.summary import Report
+    from unseen.data.tables.sheet import Sheet
     from unseen.expression import Call
 
 #: The share of the larger of two classes from which accuracy says little.
@@ -34,14 +34,14 @@ def check_own(
 
     The options are those of `unseen choose`.
     """
-    from unseen.datasets.image_files import folder
-    from unseen.datasets.summary import inspect
-    from unseen.datasets.tables import delimited, table_files
+    from unseen.data.image_files import folder
+    from unseen.data.summary import inspect
+    from unseen.data.tables import delimited, table_files
     from unseen.expression import parse
-    from unseen.spec.named import parse_override
+    from unseen.studies.settings.named import parse_override
 
     options_given = dict(map(parse_override, settings))
-    from unseen.choice.choice_request import of_images, source_of
+    from unseen.studies.choice.choice_request import of_images, source_of
 
     images = of_images(name)
     reading = folder.OPTIONS if images else delimited.OPTIONS
@@ -65,7 +65,7 @@ def check_own(
 
 def remedies(call: Call, report: Report) -> dict[str, Any]:
     """Return the options of a table with which a study takes it, beside those that are given."""
-    from unseen.datasets.summary import inspect
+    from unseen.data.summary import inspect
 
     more: dict[str, Any] = {}
     while report.refused:
@@ -80,9 +80,9 @@ def remedies(call: Call, report: Report) -> dict[str, Any]:
 
 def _settled(call: Call, more: dict[str, Any], report: Report) -> dict[str, Any]:
     """Return these options and those of the remarks that a study prints, if it runs with them."""
-    from unseen.datasets.summary import inspect
-    from unseen.datasets.tables.check_matrix import Remark
-    from unseen.datasets.tables.sheet import names_of
+    from unseen.data.summary import inspect
+    from unseen.data.tables.check_matrix import Remark
+    from unseen.data.tables.sheet import names_of
 
     every = dict(more)
     options = [note.options for note in report.notes if isinstance(note, Remark)]
@@ -97,10 +97,10 @@ def _settled(call: Call, more: dict[str, Any], report: Report) -> dict[str, Any]
 
 def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """Return an option that mends what a study refuses; none where no option does."""
-    from unseen.datasets.summary import sheet_of
-    from unseen.datasets.tables.hashing import looks_like_text
-    from unseen.datasets.tables.remarks import dates
-    from unseen.datasets.tables.sheet import names_of
+    from unseen.data.summary import sheet_of
+    from unseen.data.tables.hashing import looks_like_text
+    from unseen.data.tables.remarks import dates
+    from unseen.data.tables.sheet import names_of
 
     if "missing_label=" in report.refused:
         return {"missing_label": "drop"}
@@ -123,8 +123,8 @@ def _of_words(options: Mapping[str, Any], refused: str) -> dict[str, Any]:
 
     Where all are numbers with a decimal comma it is that; few other words are missing values.
     """
-    from unseen.datasets.summary import sheet_of
-    from unseen.datasets.tables.sheet import names_of
+    from unseen.data.summary import sheet_of
+    from unseen.data.tables.sheet import names_of
 
     sheet = sheet_of(None, options)
     named = [name for name in sheet.columns if repr(name) in refused]
@@ -144,7 +144,7 @@ def _of_words(options: Mapping[str, Any], refused: str) -> dict[str, Any]:
 
 def decimal_commas(sheet: Sheet, words: Sequence[str]) -> bool:
     """Return whether words are numbers with a decimal comma, and no column has decimal points."""
-    from unseen.datasets.tables.dialect import SURE, number
+    from unseen.data.tables.dialect import SURE, number
 
     columns = sheet.columns.values()
     points = any(cells.all_numbers and cells.have_point for cells in columns)

@@ -37,12 +37,12 @@ def report(
         data_dir: Data files, for t-SNE and loss surfaces of saved models.
         locals: Three clients whose models span the loss surface.
     """
-    from unseen.report.read import Choice
-    from unseen.report.write import report as write
+    from unseen.studies.report.read import Choice
+    from unseen.studies.report.write import report as write
 
     further = None
     if data_dir is not None:
-        from unseen.report.models import sections
+        from unseen.studies.report.models import sections
 
         further = partial(sections, data_dir=data_dir, clients=names(locals))
     target = out or (folders[0] / "report" if len(folders) == 1 else Path("report"))
@@ -68,9 +68,9 @@ def watch(
     """
     from rich.live import Live
 
-    from unseen.follow.screen import renderable
-    from unseen.follow.state import Reader
-    from unseen.results.study_folder import find
+    from unseen.studies.results.study_folder import find
+    from unseen.studies.tracking.screen import renderable
+    from unseen.studies.tracking.state import Reader
 
     reader = Reader(find(folder), metric)
     if once or not sys.stdout.isatty():
@@ -92,9 +92,9 @@ def track(folder: Folder, to: Annotated[str, typer.Option()]) -> None:
         folder: The folder of a study's --out.
         to: tensorboard, mlflow, or both with a comma.
     """
-    from unseen.follow.trackers import listed
-    from unseen.follow.trackers import track as copied
-    from unseen.results.study_folder import find
+    from unseen.studies.results.study_folder import find
+    from unseen.studies.tracking.trackers import listed
+    from unseen.studies.tracking.trackers import track as copied
 
     for line in copied(find(folder), listed(to)):
         print(line)

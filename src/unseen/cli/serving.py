@@ -59,15 +59,15 @@ def train(
         leave_out: Train again without each of this many groups of training sites, so that
             calibration, thresholds and prediction sets are of sites that no model had seen.
     """
-    from unseen.metrics.class_metrics import looked_for
-    from unseen.results.formats import plain
+    from unseen.core.metrics.class_metrics import looked_for
     from unseen.serving.fit import site_rows, study_of
     from unseen.serving.fit import train as run
-    from unseen.spec.named import parse_override
+    from unseen.studies.results.formats import plain
+    from unseen.studies.settings.named import parse_override
 
     expected = None
     if recipe is not None:
-        from unseen.choice.choice_page import expectation
+        from unseen.studies.choice.choice_page import expectation
 
         expected = expectation(recipe)
         if file is not None and "=" in file:  # a setting: there is no file

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unseen.cli.console import Settings, Study, console
-from unseen.spec.named import parse_override, split_list
+from unseen.studies.settings.named import parse_override, split_list
 
 if TYPE_CHECKING:
-    from unseen.results.tables import Table
+    from unseen.studies.results.tables import Table
 
 
 def table(
@@ -54,9 +54,9 @@ def table(
     import warnings
 
     from unseen.errors import UnseenError, choice
-    from unseen.report.read import results_in
-    from unseen.study.plan import holds, prepare_study
-    from unseen.study.runner import results_of
+    from unseen.studies.execution.plan import holds, prepare_study
+    from unseen.studies.execution.runner import results_of
+    from unseen.studies.report.read import results_in
 
     choice("--format", form, ("text", "markdown", "latex", "csv"))
     if test is not None:
@@ -114,8 +114,8 @@ def read_studies(
 
     Command-line overrides are applied. Metrics are empty if the study's own apply.
     """
-    from unseen.spec.named import members, metrics_of
-    from unseen.study import Study
+    from unseen.studies.execution import Study
+    from unseen.studies.settings.named import members, metrics_of
 
     options = {
         "methods": None if methods is None else split_list(methods),

@@ -11,8 +11,8 @@ import typer
 from unseen.cli.console import Settings, Study, console
 
 if TYPE_CHECKING:
-    from unseen.results.search_records import SearchRecord
-    from unseen.spec.study import StudySpec
+    from unseen.studies.results.search_records import SearchRecord
+    from unseen.studies.settings.study import StudySpec
 
 
 def tune(
@@ -57,10 +57,10 @@ def tune(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of trials and files (default: tunings/NAME).
     """
-    from unseen.choice.rates import around
-    from unseen.results.search_records import as_csv
-    from unseen.spec.named import parse_override, put, settings_of, split_list
-    from unseen.study import Study as Runnable
+    from unseen.studies.choice.rates import around
+    from unseen.studies.execution import Study as Runnable
+    from unseen.studies.results.search_records import as_csv
+    from unseen.studies.settings.named import parse_override, put, settings_of, split_list
 
     overrides = dict(map(parse_override, settings or []))
     overrides |= {"methods": split_list(methods)} if methods is not None else {}
@@ -98,7 +98,7 @@ def spaces(texts: list[str]) -> dict[str, Any]:
     import tomllib
 
     from unseen.errors import UnseenError
-    from unseen.results.study_file import flat
+    from unseen.studies.results.study_file import flat
 
     ranges: dict[str, Any] = {}
     for text in texts:
@@ -120,8 +120,8 @@ def show(records: tuple[SearchRecord, ...]) -> None:
     """Print what was found for each method."""
     from rich.table import Table
 
-    from unseen.results.formats import UNITS, scale_of
-    from unseen.results.search_records import all_ranges, endings
+    from unseen.studies.results.formats import UNITS, scale_of
+    from unseen.studies.results.search_records import all_ranges, endings
 
     table = Table("method", "own setting", "best", "chosen", "trials", "rounds", "steps")
     for r in records:
@@ -147,8 +147,8 @@ def show(records: tuple[SearchRecord, ...]) -> None:
 
 def write(study: StudySpec, record: SearchRecord, folder: Path) -> Path:
     """Write the study of a method as its search chose it, and return the file."""
-    from unseen.results.records import Job
-    from unseen.spec.named import put, toml
+    from unseen.studies.results.records import Job
+    from unseen.studies.settings.named import put, toml
 
     values = study.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
     for key in ("tune", "reference", "published"):

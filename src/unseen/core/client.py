@@ -92,7 +92,7 @@ class Split:
         x: Inputs [N, ...], uint8 (read as x / 255), float32, or float16 (read as float32).
         y: Classes [N] as int64, or numbers to predict [N] as float32.
         meta: Column -> integer codes [N], by which metrics may be grouped; −1
-            (`unseen.datasets.dataset.NO_GROUP`) for an example of no group. The column
+            (`unseen.data.dataset.NO_GROUP`) for an example of no group. The column
             `environment` names the environments inside one client.
 
     Raises:

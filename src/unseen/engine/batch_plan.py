@@ -16,11 +16,11 @@ from unseen.core.turn import keyed
 from unseen.engine.batch_layers import Masks, Trace, traced
 from unseen.engine.batch_losses import targets
 from unseen.engine.perceptrons import Chain
-from unseen.gradient.backprop import Batched
-from unseen.images.augment import Generators
-from unseen.local.batches import batch_grid
-from unseen.local.train import FullGradient, Measure, Penalised, Train
-from unseen.recipe import Training
+from unseen.methods.gradient.backprop import Batched
+from unseen.methods.images.augment import Generators
+from unseen.methods.local.batches import batch_grid
+from unseen.methods.local.train import FullGradient, Measure, Penalised, Train
+from unseen.methods.recipe import Training
 
 
 @dataclass(frozen=True)

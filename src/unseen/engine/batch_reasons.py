@@ -12,14 +12,14 @@ from unseen.core.parts import able, innermost, layers
 from unseen.engine.batch_layers import traced, unfit_layers
 from unseen.engine.batch_plan import example_of
 from unseen.engine.perceptrons import Chain
-from unseen.gradient import Backprop, Fishr
-from unseen.gradient.amplitude import AmplitudeMix
-from unseen.gradient.fishr import HeadCovariance
-from unseen.gradient.heads import head_layer
-from unseen.gradient.mixup import Mixup
-from unseen.gradient.shift import Shifted
-from unseen.local.in_parts import LARGE
-from unseen.local.train import FullGradient, Measure, Penalised, Train
+from unseen.methods.gradient import Backprop, Fishr
+from unseen.methods.gradient.amplitude import AmplitudeMix
+from unseen.methods.gradient.fishr import HeadCovariance
+from unseen.methods.gradient.heads import head_layer
+from unseen.methods.gradient.mixup import Mixup
+from unseen.methods.gradient.shift import Shifted
+from unseen.methods.local.in_parts import LARGE
+from unseen.methods.local.train import FullGradient, Measure, Penalised, Train
 
 
 def unbatched(local: Local, model: Model, client: Client, always: bool = False) -> str:

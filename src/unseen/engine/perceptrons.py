@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from unseen.models.stages import Staged
+from unseen.data.networks.stages import Staged
 
 Views = Mapping[str, Tensor]
 #: Columns of a result that fill a register.

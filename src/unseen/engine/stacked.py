@@ -14,15 +14,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from unseen.core import Client, Exchange, Inbox, Memories, Memory, Model, Reply, Split, Turn
 from unseen.core.exchange import Local, Method
 from unseen.core.joint import Ask, OneOf, Several
+from unseen.core.metrics.evaluation import EVALUATION_BATCH, Evaluate, forward, plain
 from unseen.core.parts import Part, Wrapper, innermost
 from unseen.engine.batch_plan import Answer, Examinee, Member, Trainee
 from unseen.engine.batch_reasons import contains, in_one_pass, penalties_of, unbatched
 from unseen.engine.inprocess import Given, InProcess, Key, key_of, locals_of, single
 from unseen.engine.model_batch import Trainer
-from unseen.gradient import Gradient
-from unseen.local.train import FullGradient, Measure, Penalised, Train
-from unseen.metrics.evaluation import EVALUATION_BATCH, Evaluate, forward, plain
-from unseen.recipe import Training
+from unseen.methods.gradient import Gradient
+from unseen.methods.local.train import FullGradient, Measure, Penalised, Train
+from unseen.methods.recipe import Training
 
 #: What meets models, of which a batch may be made.
 KINDS = Train, FullGradient, Measure

@@ -19,9 +19,9 @@ from unseen.core.vector import Layout, stack
 from unseen.engine.batch_losses import through_residual, with_residual
 from unseen.engine.batch_plan import Answer, Examinee, Pool
 from unseen.engine.perceptrons import Chain, Views, product
-from unseen.gradient import Fishr
-from unseen.gradient.fishr import VARIANCE
-from unseen.local.train import FullGradient, Measure
+from unseen.methods.gradient import Fishr
+from unseen.methods.gradient.fishr import VARIANCE
+from unseen.methods.local.train import FullGradient, Measure
 
 #: Examples of one batch on a CPU, padding included: with more of them, they leave the cache.
 ROWS = 2**13

@@ -3,12 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.core.parts import layers
-from unseen.gradient import AmplitudeMix, Normalised
-from unseen.images.bank import Bank, with_bank
-from unseen.images.frequency import Window
 from unseen.methods.base import (
     asking,
     cited,
@@ -18,8 +14,12 @@ from unseen.methods.base import (
     trained,
     with_gradient,
 )
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import AmplitudeMix, Normalised
+from unseen.methods.images.bank import Bank, with_bank
+from unseen.methods.images.frequency import Window
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(AmplitudeMix)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from unseen.core import ONE_LABEL, Method
-from unseen.gradient.anchor import Anchored
 from unseen.methods.base import asking, with_gradient
+from unseen.methods.gradient.anchor import Anchored
 from unseen.methods.options import options_from
 
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from unseen.combine import AutoWeighted
 from unseen.core import Method
 from unseen.methods.base import federated, reporting
+from unseen.methods.combine import AutoWeighted
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(AutoWeighted)
@@ -24,7 +24,7 @@ def arfl(training: Training, **options: Any) -> Method:
 
         Against clients with corrupted data; a client that is merely hard is weighted down all the
         same. Only those who take part send their loss; the others count with their last one. For a
-        sample whose weights are all 0 see `unseen.combine.AutoWeighted`.
+        sample whose weights are all 0 see `unseen.methods.combine.AutoWeighted`.
 
     Departs from:
         the released code in the first round, which there has weights by examples, and in that a

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from unseen.combine import Collect, Weights
 from unseen.core import (
     Client,
     Exchange,
@@ -23,15 +22,16 @@ from unseen.core import (
     WithState,
 )
 from unseen.core.exchange import Blueprint
+from unseen.core.metrics.evaluation import plain
 from unseen.core.replies import finished
 from unseen.core.round import Backend, play, start
 from unseen.core.rows import DenseRows
 from unseen.core.types import Table
+from unseen.data.networks.mixture import Mixture
 from unseen.methods.base import TRAIN, cited
+from unseen.methods.combine import Collect, Weights
+from unseen.methods.recipe import Training
 from unseen.methods.together import check_member
-from unseen.metrics.evaluation import plain
-from unseen.models.mixture import Mixture
-from unseen.recipe import Training
 
 
 def bag_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method]:

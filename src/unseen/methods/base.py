@@ -9,17 +9,17 @@ from importlib import resources
 import torch
 from torch import Tensor, nn
 
-from unseen.combine import Combine, Mean, Weighted
 from unseen.core import Add, Apply, Client, Descend, Exchange, Local, Method, Model, Reference, Slot
 from unseen.core.client import pooled
 from unseen.core.exchange import Blueprint
+from unseen.core.metrics.evaluation import plain
 from unseen.core.parts import Wrapper, able, innermost, rewrapped
 from unseen.errors import Incompatible, UnseenError
-from unseen.gradient import Backprop, Gradient
-from unseen.gradient.feddyn import Corrected
-from unseen.local.train import Descent, FullGradient, Reports, Train, received_loss
-from unseen.metrics.evaluation import plain
-from unseen.recipe import Training
+from unseen.methods.combine import Combine, Mean, Weighted
+from unseen.methods.gradient import Backprop, Gradient
+from unseen.methods.gradient.feddyn import Corrected
+from unseen.methods.local.train import Descent, FullGradient, Reports, Train, received_loss
+from unseen.methods.recipe import Training
 
 #: The exchange in which the model is trained; modifiers look for it by this name.
 TRAIN = "train"
@@ -88,7 +88,7 @@ def gradient_method(
 
     Note:
         The step is that of the training's optimiser, unless the training sets a server optimiser.
-        At most `chunk` examples pass at a time; see `unseen.local.in_parts`.
+        At most `chunk` examples pass at a time; see `unseen.methods.local.in_parts`.
     """
     apply = Descend(training.optimiser) if training.server == Add() else training.server
     local = FullGradient(gradient or Backprop(training.loss), chunk)

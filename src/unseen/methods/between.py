@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from unseen.combine import Combine, Mean
 from unseen.core import Exchange, Method, Replace, Slot
-from unseen.gradient import Fishr
-from unseen.gradient.fishr import VARIANCE, FeatureMoments, HeadCovariance
-from unseen.local.train import Measure, Penalised
 from unseen.methods.base import incompatible, trained
+from unseen.methods.combine import Combine, Mean
+from unseen.methods.gradient import Fishr
+from unseen.methods.gradient.fishr import VARIANCE, FeatureMoments, HeadCovariance
+from unseen.methods.local.train import Measure, Penalised
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from typing import Annotated
 
 from torch import nn
 
-from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.exact import Begin, BoostedForest, Counts, Grow, Histograms
+from unseen.core.metrics.evaluation import plain
+from unseen.data.networks.trees import Trees
 from unseen.methods.base import TRAIN, binned, cited
-from unseen.metrics.evaluation import plain
-from unseen.models.trees import Trees
+from unseen.methods.combine import Sum
+from unseen.methods.exact import Begin, BoostedForest, Counts, Grow, Histograms
+from unseen.methods.recipe import Training
 from unseen.ranges import Count, NotNegative, Range, log, whole
-from unseen.recipe import Training
 
 
 def boost(

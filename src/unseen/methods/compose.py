@@ -11,9 +11,9 @@ from unseen.methods import table
 from unseen.methods.bag import bag_of
 from unseen.methods.new_rule import check_outvoting, with_weights
 from unseen.methods.portfolio import portfolio_of
+from unseen.methods.recipe import Training
 from unseen.methods.stack import stack_of
 from unseen.methods.unfit import check_times
-from unseen.recipe import Training
 
 #: What a user's own part is called with in its place of an expression.
 SIGNATURES = {

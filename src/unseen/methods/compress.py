@@ -6,10 +6,10 @@ from typing import Any
 from unseen.core import Elementwise, Method
 from unseen.core.parts import innermost, layers
 from unseen.core.row_codes import Code
-from unseen.gradient.gperxan import OwnNorms
-from unseen.local.compress import Compressed
-from unseen.local.intercepts import OwnIntercepts
 from unseen.methods.base import alone, citing, incompatible, with_exchange
+from unseen.methods.gradient.gperxan import OwnNorms
+from unseen.methods.local.compress import Compressed
+from unseen.methods.local.intercepts import OwnIntercepts
 from unseen.methods.options import options_from
 
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from unseen.combine import Collect, Mean, Weights
 from unseen.core import ONE_LABEL, Method, Put, Slot
 from unseen.core.losses import SquaredError
-from unseen.gradient import Backprop
-from unseen.gradient.copa import HEADS, Collaboration, Ensemble, OwnHead, first_head
-from unseen.images.norms import halves, hybrid
-from unseen.local.train import Train
 from unseen.methods.base import changed, federated, trained, with_exchange
-from unseen.recipe import Training
+from unseen.methods.combine import Collect, Mean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.copa import HEADS, Collaboration, Ensemble, OwnHead, first_head
+from unseen.methods.images.norms import halves, hybrid
+from unseen.methods.local.train import Train
+from unseen.methods.recipe import Training
 
 ADAPT = {"hybrid": changed(hybrid), "half": changed(halves)}
 
@@ -40,8 +40,8 @@ def copa(
             (`"sum"`), which multiplies the learning rate of the body by up to N under SGD (exactly
             N in round 0, where all heads are equal) and wants one about N times smaller.
         ensemble: the mean of probabilities, or of logits before the softmax.
-        norm: `"hybrid"` puts `unseen.images.norms.Hybrid`, BN and IN mixed by a learnt gate for
-            each channel, instead of BatchNorm; `"half"` IN for half the channels, as in
+        norm: `"hybrid"` puts `unseen.methods.images.norms.Hybrid`, BN and IN mixed by a learnt gate
+            for each channel, instead of BatchNorm; `"half"` IN for half the channels, as in
             IBN-Net.
         weights: p_k.
         head: the layer, by default the last linear one.

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from unseen.combine import Mean
 from unseen.core import ONE_LABEL, Method
-from unseen.gradient.fishr import FeatureMoments
-from unseen.local.train import FullGradient
 from unseen.methods.base import asking, citing, gradient_method, incompatible, local_training
 from unseen.methods.between import Penalty
+from unseen.methods.combine import Mean
+from unseen.methods.gradient.fishr import FeatureMoments
+from unseen.methods.local.train import FullGradient
 from unseen.methods.options import options_from
+from unseen.methods.recipe import Training
 from unseen.ranges import Checked, Natural, NotNegative, log
-from unseen.recipe import Training
 
 SHARES = (
     "the mean and the covariance over examples of the features",

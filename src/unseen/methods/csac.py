@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from unseen.combine import SemanticDivergence
 from unseen.core import Client, Exchange, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.losses import CrossEntropy
+from unseen.core.metrics.evaluation import plain
 from unseen.core.parts import Wrapper
 from unseen.errors import UnseenError
-from unseen.gradient import Backprop, Calibration
-from unseen.gradient.calibration import COMPARES, SCALED
-from unseen.local.train import Train
 from unseen.methods.base import TRAIN, cited, slots
+from unseen.methods.combine import SemanticDivergence
+from unseen.methods.gradient import Backprop, Calibration
+from unseen.methods.gradient.calibration import COMPARES, SCALED
+from unseen.methods.local.train import Train
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
-from unseen.metrics.evaluation import plain
+from unseen.methods.recipe import Training
 from unseen.ranges import Count, uniform, whole
-from unseen.recipe import Training
 
 
 @options_from(Calibration, SemanticDivergence, without=("training", "prior"))

@@ -6,9 +6,9 @@ from torch import nn
 
 from unseen.core import Method, Model
 from unseen.core.exchange import Blueprint
+from unseen.data.networks.mixture import Mixture
 from unseen.methods.base import citing
 from unseen.methods.together import Federation, check_member, check_repeats, together
-from unseen.models.mixture import Mixture
 from unseen.ranges import Count
 
 

@@ -4,14 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient import Backprop, Gradient
-from unseen.gradient.adversary import Adversarial, WithDiscriminator
-from unseen.gradient.feddyn import Dynamic
-from unseen.gradient.proximal import Proximal
-from unseen.local.scaffold import Controlled
-from unseen.local.train import FullGradient, Train
+from unseen.data.networks.generator import with_generator
 from unseen.methods.base import (
     asking,
     changed_further,
@@ -22,10 +16,16 @@ from unseen.methods.base import (
     with_gradient,
     with_local,
 )
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop, Gradient
+from unseen.methods.gradient.adversary import Adversarial, WithDiscriminator
+from unseen.methods.gradient.feddyn import Dynamic
+from unseen.methods.gradient.proximal import Proximal
+from unseen.methods.local.scaffold import Controlled
+from unseen.methods.local.train import FullGradient, Train
 from unseen.methods.options import options_from
-from unseen.models.generator import with_generator
+from unseen.methods.recipe import Training
 from unseen.ranges import Count
-from unseen.recipe import Training
 
 SOURCE = "zhang2021fedadg"
 

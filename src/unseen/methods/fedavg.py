@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.methods.base import federated, gather, gradient_method
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.recipe import Training
 from unseen.ranges import Count
-from unseen.recipe import Training
 
 
 def fedavg(training: Training, *, weights: Weights = "examples") -> Method:

@@ -1,12 +1,12 @@
 """FedBN: every client keeps its own BatchNorm."""
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient import Backprop
-from unseen.gradient.gperxan import OwnNorms
-from unseen.local.train import Train
 from unseen.methods.base import asking, federated
-from unseen.recipe import Training
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.gperxan import OwnNorms
+from unseen.methods.local.train import Train
+from unseen.methods.recipe import Training
 
 
 def fedbn(training: Training, *, weights: Weights = "uniform") -> Method:

@@ -3,19 +3,19 @@
 from dataclasses import replace
 from typing import Annotated, Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.core.losses import SquaredError
 from unseen.errors import UnseenError
-from unseen.gradient import CrossClient
-from unseen.gradient.contrast import statistics
-from unseen.images.augmix import AugMix
-from unseen.images.bank import Bank, with_bank
-from unseen.local.train import Train
 from unseen.methods.base import asking, federated
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import CrossClient
+from unseen.methods.gradient.contrast import statistics
+from unseen.methods.images.augmix import AugMix
+from unseen.methods.images.bank import Bank, with_bank
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from
+from unseen.methods.recipe import Training
 from unseen.ranges import Natural, uniform
-from unseen.recipe import Training
 
 
 @options_from(CrossClient)
@@ -41,7 +41,7 @@ def fedccrl(
     Args:
         training: The recipe.
         augment: whether AugMix is a part of the views.
-        severity: of AugMix, see `unseen.images.augmix.AugMix`.
+        severity: of AugMix, see `unseen.methods.images.augmix.AugMix`.
         bank: images per client whose statistics are sent, two numbers per channel each. The paper
             sends those of a tenth of the images; here all clients send equally many, so that none
             is drawn from more often.

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.combine import ClassShares
-from unseen.combine.fedcsa import check_classes, class_of_columns
 from unseen.core import Client, Method, Model
 from unseen.errors import UnseenError
-from unseen.gradient import Backprop
-from unseen.local.train import Reports, Train
 from unseen.methods.base import federated
+from unseen.methods.combine import ClassShares
+from unseen.methods.combine.fedcsa import check_classes, class_of_columns
+from unseen.methods.gradient import Backprop
+from unseen.methods.local.train import Reports, Train
 from unseen.methods.options import options_from, picked
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(ClassShares)

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import Mean, Sum
 from unseen.core import Method, Replace, Slot
-from unseen.gradient import Backprop, Curvature
-from unseen.gradient.fedcurv import ANCHOR, FISHER, WithFisher
-from unseen.local.train import Train
 from unseen.methods.base import federated, trained, with_exchange, zeros
+from unseen.methods.combine import Mean, Sum
+from unseen.methods.gradient import Backprop, Curvature
+from unseen.methods.gradient.fedcurv import ANCHOR, FISHER, WithFisher
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from, picked
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(Curvature, WithFisher, without=("batch_size", "own"))

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Annotated, Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import MASKS, Method
-from unseen.gradient import Backprop, Episodic
-from unseen.images.bank import Bank, with_bank
-from unseen.images.frequency import Window
-from unseen.local.train import Train
 from unseen.methods.base import asking, federated
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop, Episodic
+from unseen.methods.images.bank import Bank, with_bank
+from unseen.methods.images.frequency import Window
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from
+from unseen.methods.recipe import Training
 from unseen.ranges import Range, uniform
-from unseen.recipe import Training
 
 
 @options_from(Episodic, without=("bound",))

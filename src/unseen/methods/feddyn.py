@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient import Backprop
-from unseen.gradient.feddyn import Dynamic, WithGradient
-from unseen.local.train import Train
 from unseen.methods.base import corrected
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.feddyn import Dynamic, WithGradient
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(Dynamic)

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from unseen.combine import GlobalAlignment
 from unseen.core import Method
-from unseen.gradient import Backprop, LocalAlignment
-from unseen.gradient.fedgala import Remember
-from unseen.local.train import Train
 from unseen.methods.base import federated
+from unseen.methods.combine import GlobalAlignment
+from unseen.methods.gradient import Backprop, LocalAlignment
+from unseen.methods.gradient.fedgala import Remember
+from unseen.methods.local.train import Train
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(LocalAlignment, GlobalAlignment)

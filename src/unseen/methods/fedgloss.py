@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Annotated, Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method, Model, Replace, Slot
-from unseen.gradient import Backprop
-from unseen.gradient.ahead import BEFORE, Ahead
-from unseen.gradient.feddyn import Dynamic, WithGradient
-from unseen.local.train import Train
 from unseen.methods.base import corrected, trained, with_exchange
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.ahead import BEFORE, Ahead
+from unseen.methods.gradient.feddyn import Dynamic, WithGradient
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from
+from unseen.methods.recipe import Training
 from unseen.ranges import NotNegative, log
-from unseen.recipe import Training
 
 
 @options_from(Dynamic)

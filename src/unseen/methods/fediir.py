@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import ONE_LABEL, Exchange, Method, MovingAverage, Slot
-from unseen.gradient import Backprop
-from unseen.gradient.fediir import MEAN, HeadGradient, Invariance
-from unseen.local.train import Measure, Train
 from unseen.methods.base import asking, federated
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.fediir import MEAN, HeadGradient, Invariance
+from unseen.methods.local.train import Measure, Train
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(Invariance)

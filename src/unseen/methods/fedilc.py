@@ -3,13 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from unseen.combine import Combine, Mean, Sum, WeightedGeometricMean
 from unseen.core import ONE_LABEL, Method
 from unseen.core.losses import Loss
 from unseen.core.parts import innermost
-from unseen.gradient import Backprop, Environments, Gradient
-from unseen.gradient.fishr import HeadCovariance
-from unseen.local.train import FullGradient
 from unseen.methods.base import (
     asking,
     cited,
@@ -19,9 +15,13 @@ from unseen.methods.base import (
     local_training,
 )
 from unseen.methods.between import Penalty
+from unseen.methods.combine import Combine, Mean, Sum, WeightedGeometricMean
+from unseen.methods.gradient import Backprop, Environments, Gradient
+from unseen.methods.gradient.fishr import HeadCovariance
+from unseen.methods.local.train import FullGradient
 from unseen.methods.options import options_from, picked
+from unseen.methods.recipe import Training
 from unseen.ranges import Checked, Count, Natural, log
-from unseen.recipe import Training
 
 REFERENCE, FISHR = cited("zhu2022fedilc"), cited("rame2022fishr")
 #: What the server makes of the clients' penalties, by the scale of the loss.

@@ -3,17 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import Mean, NormalizedAveraging, Weights
 from unseen.core import Local, Method
 from unseen.core.parts import rewrapped
 from unseen.errors import Incompatible, UnseenError
-from unseen.gradient import Backprop
-from unseen.local.accumulation import Accumulated, check_sgd
-from unseen.local.train import Train
 from unseen.methods.base import federated, local_training, with_local
+from unseen.methods.combine import Mean, NormalizedAveraging, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.local.accumulation import Accumulated, check_sgd
+from unseen.methods.local.train import Train
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(NormalizedAveraging, without=("prior",))
@@ -40,8 +40,8 @@ def fednova(training: Training, *, weights: Weights = "examples", **options: Any
         since the weights sum to more than 1.
 
         Plain SGD has ‖a_i‖₁ = τ_i; momentum m has Σ_{k=1}^{τ_i} (1 − m^k) / (1 − m); `+fedprox`,
-        with α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.local.accumulation`. Equal τ_i are
-        FedAvg.
+        with α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.methods.local.accumulation`. Equal τ_i
+        are FedAvg.
 
     Departs from:
         the released code with momentum and a proximal term together, whose factors it adds up and

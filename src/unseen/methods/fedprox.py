@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient import Backprop, Proximal
-from unseen.local.train import FullGradient, Train
 from unseen.methods.base import cited, federated, incompatible, local_training, with_gradient
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop, Proximal
+from unseen.methods.local.train import FullGradient, Train
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(Proximal)

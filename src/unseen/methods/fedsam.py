@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from unseen.combine import Mean
 from unseen.core import Method
 from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError
-from unseen.gradient import Backprop, Gradient, Perturbed
-from unseen.local.train import Train
 from unseen.methods.base import federated, incompatible, with_gradient
+from unseen.methods.combine import Mean
+from unseen.methods.gradient import Backprop, Gradient, Perturbed
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(Perturbed)

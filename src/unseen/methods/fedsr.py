@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient import Backprop
-from unseen.gradient.fedsr import SimpleRepresentation
-from unseen.local.train import Train
+from unseen.data.networks.encoded import with_encoder
 from unseen.methods.base import changed, federated
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.fedsr import SimpleRepresentation
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from
-from unseen.models.encoded import with_encoder
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(SimpleRepresentation)

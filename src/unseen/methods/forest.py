@@ -6,16 +6,16 @@ from typing import Annotated
 
 from torch import nn
 
-from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.exact import Branch, Counts, LeftOfCuts, Plant, Sizes
+from unseen.core.metrics.evaluation import plain
+from unseen.data.networks.random_trees import RandomTrees
 from unseen.methods.base import TRAIN, binned, cited
-from unseen.metrics.evaluation import plain
-from unseen.models.random_trees import RandomTrees
+from unseen.methods.combine import Sum
+from unseen.methods.exact import Branch, Counts, LeftOfCuts, Plant, Sizes
+from unseen.methods.recipe import Training
 from unseen.ranges import Count, Natural, Range, whole
-from unseen.recipe import Training
 
 #: Trees that grow at a time, and nodes of one that are split on a level: what fits a message.
 BLOCK, WIDTH = 10, 256

@@ -3,11 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import Collect, Mean, Weights
 from unseen.core import Method, Model, Slot
 from unseen.core.exchange import Blueprint
-from unseen.gradient import prototypes
-from unseen.gradient.prototypes import PrototypeContrast, WithPrototypes
 from unseen.methods.base import (
     asking,
     cited,
@@ -18,8 +15,11 @@ from unseen.methods.base import (
     with_gradient,
     with_local,
 )
+from unseen.methods.combine import Collect, Mean, Weights
+from unseen.methods.gradient import prototypes
+from unseen.methods.gradient.prototypes import PrototypeContrast, WithPrototypes
 from unseen.methods.options import options_from, picked
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 SOURCE = "huang2023fpl"
 SHARES = (

@@ -3,7 +3,10 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from unseen.combine import (
+from unseen.core import Method
+from unseen.errors import Incompatible
+from unseen.methods.base import asking, citing, incompatible, model_rule, with_local
+from unseen.methods.combine import (
     Agnostic,
     AutoWeighted,
     Combine,
@@ -12,10 +15,7 @@ from unseen.combine import (
     Mean,
     Weighted,
 )
-from unseen.core import Method
-from unseen.errors import Incompatible
-from unseen.local.train import GapProbe
-from unseen.methods.base import asking, citing, incompatible, model_rule, with_local
+from unseen.methods.local.train import GapProbe
 from unseen.methods.new_rule import with_rule
 from unseen.methods.options import options_from, picked
 
@@ -37,7 +37,7 @@ def add_ga(method: Method, **options: Any) -> Method:
         The paper prints Δθ in §3.3 with (1 − a_k) θ_k, where its sign requires (a_k − 1) θ_k, and
         calls the model of a gap θ_i^(r−1)′ in G and θ_i^r′ in Algorithm 1.
 
-        For `variant` see `unseen.combine.GeneralizationAdjustment`.
+        For `variant` see `unseen.methods.combine.GeneralizationAdjustment`.
 
     Departs from:
         Eq. 3 in that the largest distance from μ is by absolute value, and that gaps which are all

@@ -6,16 +6,16 @@ from typing import Annotated
 
 from torch import nn
 
-from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.exact.newton import Derivatives, Family, Newton, Shape, too_large
+from unseen.core.metrics.evaluation import plain
+from unseen.data.networks.digit_nets import logistic
 from unseen.methods.base import TRAIN, cited
-from unseen.metrics.evaluation import plain
-from unseen.models.digit_nets import logistic
+from unseen.methods.combine import Sum
+from unseen.methods.exact.newton import Derivatives, Family, Newton, Shape, too_large
+from unseen.methods.recipe import Training
 from unseen.ranges import Count, NotNegative, log
-from unseen.recipe import Training
 
 
 def glm(

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import ONE_LABEL, Method
-from unseen.gradient import Backprop
-from unseen.gradient.gperxan import Guided, OwnNorms
-from unseen.images.norms import assembled
-from unseen.local.train import Train
 from unseen.methods.base import changed, federated
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.gperxan import Guided, OwnNorms
+from unseen.methods.images.norms import assembled
+from unseen.methods.local.train import Train
 from unseen.methods.options import options_from, picked
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(Guided, OwnNorms)

@@ -7,18 +7,18 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from unseen.combine import Mean
 from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Replace, Reply, Slot, Turn
-from unseen.gradient import Backprop, Normalised, Perturbed
-from unseen.gradient.amplitude import AMPLITUDE
-from unseen.images.bank import Bank
-from unseen.images.frequency import Window, mixed
-from unseen.images.norms import statistics_of_batches
-from unseen.local.batches import batches
-from unseen.local.train import Train
 from unseen.methods.base import asking, changed, federated
+from unseen.methods.combine import Mean
+from unseen.methods.gradient import Backprop, Normalised, Perturbed
+from unseen.methods.gradient.amplitude import AMPLITUDE
+from unseen.methods.images.bank import Bank
+from unseen.methods.images.frequency import Window, mixed
+from unseen.methods.images.norms import statistics_of_batches
+from unseen.methods.local.batches import batches
+from unseen.methods.local.train import Train
+from unseen.methods.recipe import Training
 from unseen.ranges import Acts, NotNegative, Range, Share, log, uniform
-from unseen.recipe import Training
 
 LOW = Acts("window='low'", lambda options: options["window"] == "low")
 

@@ -3,16 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
-from unseen.combine import Apart, Gram
 from unseen.core import ONE_LABEL, Local, Method, Model
 from unseen.core.exchange import Blueprint
 from unseen.core.parts import Wrapper, layers
 from unseen.errors import Incompatible
-from unseen.gradient.ahead import Ahead
-from unseen.gradient.fedcurv import WithFisher
-from unseen.local.intercepts import OwnIntercepts, bias_of
-from unseen.local.scaffold import CONTROL
-from unseen.local.train import Train
 from unseen.methods.base import (
     alone,
     asking,
@@ -24,6 +18,12 @@ from unseen.methods.base import (
     with_exchange,
     with_local,
 )
+from unseen.methods.combine import Apart, Gram
+from unseen.methods.gradient.ahead import Ahead
+from unseen.methods.gradient.fedcurv import WithFisher
+from unseen.methods.local.intercepts import OwnIntercepts, bias_of
+from unseen.methods.local.scaffold import CONTROL
+from unseen.methods.local.train import Train
 
 
 def add_intercepts(method: Method, *, head: str | None = None) -> Method:

@@ -3,14 +3,14 @@
 from functools import partial
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient.puzzle import Jigsaw
+from unseen.data.networks.two_heads import with_order
 from unseen.methods import base
 from unseen.methods.base import cited, federated, incompatible, with_gradient
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient.puzzle import Jigsaw
 from unseen.methods.options import options_from
-from unseen.models.two_heads import with_order
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 SOURCE = "carlucci2019jigen"
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from torch import nn
 
-from unseen.combine import Sum
 from unseen.core import Apply, Exchange, Method, Model, Reference, Replace, Slot
 from unseen.core.exchange import SHARED, Blueprint
-from unseen.exact.screening import AtRate, Least, Scores
-from unseen.exact.stacking import SUMS, Judge, Judged, LeftOut, Weigh
+from unseen.core.metrics.evaluation import plain
+from unseen.data.networks.mixture import Averaged, Mixture
 from unseen.methods.base import cited, zeros_of
+from unseen.methods.combine import Sum
+from unseen.methods.exact.screening import AtRate, Least, Scores
+from unseen.methods.exact.stacking import SUMS, Judge, Judged, LeftOut, Weigh
 from unseen.methods.together import Federation, check_member, check_repeats, together
-from unseen.metrics.evaluation import plain
-from unseen.models.mixture import Averaged, Mixture
 
 #: What a method that is trained at a rate to be chosen calls the entry with the choice.
 RATE = "rate"

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient.mixstyle import StyleMixed
 from unseen.methods.base import asking, federated, with_gradient
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient.mixstyle import StyleMixed
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(StyleMixed)

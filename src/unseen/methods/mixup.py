@@ -3,8 +3,8 @@
 from typing import Any
 
 from unseen.core import Method
-from unseen.gradient.mixup import Mixup
 from unseen.methods.base import with_gradient
+from unseen.methods.gradient.mixup import Mixup
 from unseen.methods.options import options_from
 
 

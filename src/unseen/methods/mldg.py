@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from unseen.core import Exchange, Method, Replace, Slot
-from unseen.gradient.mldg import STEP, Looks, MetaMean, Split, Tested
 from unseen.methods.base import gradient_method, trained, zeros
+from unseen.methods.gradient.mldg import STEP, Looks, MetaMean, Split, Tested
 from unseen.methods.options import options_from, picked
+from unseen.methods.recipe import Training
 from unseen.ranges import Positive
-from unseen.recipe import Training
 
 
 @options_from(Split, MetaMean, without=("split",))

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import ONE_LABEL, Method
-from unseen.gradient.moon import ModelContrast, Remember
-from unseen.local.train import FullGradient
 from unseen.methods.base import (
     asking,
     cited,
@@ -15,8 +12,11 @@ from unseen.methods.base import (
     with_gradient,
     with_local,
 )
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient.moon import ModelContrast, Remember
+from unseen.methods.local.train import FullGradient
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(ModelContrast)

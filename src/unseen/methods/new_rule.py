@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from unseen.combine import Combine, Gram, Mean, RosterMean, Weighted, Weights
 from unseen.core import Method, Reference
 from unseen.core.parts import layers
 from unseen.errors import Incompatible
-from unseen.gradient.gperxan import OwnNorms
-from unseen.local.scaffold import CONTROL, RENEWED
 from unseen.methods.base import (
     citing,
     incompatible,
@@ -20,6 +17,9 @@ from unseen.methods.base import (
     with_buffers,
     with_exchange,
 )
+from unseen.methods.combine import Combine, Gram, Mean, RosterMean, Weighted, Weights
+from unseen.methods.gradient.gperxan import OwnNorms
+from unseen.methods.local.scaffold import CONTROL, RENEWED
 
 
 def with_rule(method: Method, rule: Combine) -> Method:

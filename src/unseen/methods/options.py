@@ -13,8 +13,8 @@ from functools import wraps
 from textwrap import indent
 from typing import Any, get_type_hints
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
+from unseen.methods.combine import Mean, Weights
 
 _HEADING = re.compile(
     r"^(Args|Attributes|Returns|Raises|Source|Departs from|Example|Note):$", re.MULTILINE

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import ONE_LABEL, Method
-from unseen.gradient.penalties import Decoupled, InvariantRisk
 from unseen.methods.base import asking, federated, with_gradient
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient.penalties import Decoupled, InvariantRisk
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(Decoupled)

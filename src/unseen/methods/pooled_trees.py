@@ -5,16 +5,16 @@ from typing import Annotated, Literal
 
 from torch import nn
 
-from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
-from unseen.local.estimator import Estimator
+from unseen.core.metrics.evaluation import plain
+from unseen.data.networks.trees import Trees
 from unseen.methods.base import TRAIN, cited, gather
-from unseen.metrics.evaluation import plain
-from unseen.models.trees import Trees
+from unseen.methods.combine import Sum
+from unseen.methods.local.estimator import Estimator
+from unseen.methods.recipe import Training
 from unseen.ranges import Count, Range, log, whole
-from unseen.recipe import Training
 
 
 def trees(

@@ -7,9 +7,9 @@ from typing import Annotated
 from unseen.core import Method
 from unseen.errors import UnseenError, number
 from unseen.methods.mixed import Member, stacked
+from unseen.methods.recipe import Training
 from unseen.methods.together import check_member
 from unseen.ranges import Count, NotNegative, Range, log
-from unseen.recipe import Training
 
 #: For tables: networks with and without the shift between sites, a linear model, boosted trees, a
 #: forest. For images:

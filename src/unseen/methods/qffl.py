@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from unseen.combine import QFair
 from unseen.core import Method
-from unseen.local.train import Train
 from unseen.methods.base import federated, incompatible, local_training, reporting
+from unseen.methods.combine import QFair
+from unseen.methods.local.train import Train
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
+from unseen.methods.recipe import Training
 from unseen.ranges import Positive
-from unseen.recipe import Training
 
 
 @options_from(QFair)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient.randconv import RandomConvolutions
 from unseen.methods.base import asking, federated, with_gradient
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient.randconv import RandomConvolutions
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(RandomConvolutions)

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.core.losses import SquaredError
 from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError
-from unseen.gradient import Backprop, CrossClient, Gradient, Perturbed, SelfChallenging
 from unseen.methods.base import asking, cited, citing, federated, incompatible, with_gradient
+from unseen.methods.combine import Mean, Weights
+from unseen.methods.gradient import Backprop, CrossClient, Gradient, Perturbed, SelfChallenging
 from unseen.methods.options import options_from
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @options_from(SelfChallenging)

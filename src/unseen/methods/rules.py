@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from unseen.combine import Combine, Mean
 from unseen.core import Method
 from unseen.methods.base import (
     federated,
@@ -14,14 +13,15 @@ from unseen.methods.base import (
     model_rule,
     reporting,
 )
+from unseen.methods.combine import Combine, Mean
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 
 @dataclass(frozen=True)
 class ServerRule:
-    """A rule of `unseen.combine` that is a method, and a modifier of the same name.
+    """A rule of `unseen.methods.combine` that is a method, and a modifier of the same name.
 
     The fields of its class are the options, the class's docstring is the method's page.
 

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Literal
 
-from unseen.combine import Mean, RosterMean, Weights
 from unseen.core import Add, Method, Slot
 from unseen.core.optimiser import SGD
 from unseen.errors import UnseenError
-from unseen.gradient import Backprop
-from unseen.local.accumulation import check_sgd
-from unseen.local.scaffold import CONTROL, Controlled, Controls
-from unseen.local.train import Train
 from unseen.methods.base import federated, trained, with_exchange, zeros
-from unseen.recipe import Training
+from unseen.methods.combine import Mean, RosterMean, Weights
+from unseen.methods.gradient import Backprop
+from unseen.methods.local.accumulation import check_sgd
+from unseen.methods.local.scaffold import CONTROL, Controlled, Controls
+from unseen.methods.local.train import Train
+from unseen.methods.recipe import Training
 
 
 def scaffold(
@@ -41,7 +41,7 @@ def scaffold(
             formula would be as much too large. `"correct"` divides by ηA instead,
             A = Σ_{k=1}^K (1 − m^k) / (1 − m), after taking off what a momentum kept from the round
             before has moved; m = 0 is the printed formula. `+fedprox` is accounted for in the same
-            way: see `unseen.local.accumulation`. `"refuse"` admits plain SGD alone.
+            way: see `unseen.methods.local.accumulation`. `"refuse"` admits plain SGD alone.
         weights: p_i; the paper's are uniform, with which c is always the mean of the N controls.
             With FedAvg's weights by examples c is Σ_i p_i c_i where all take part, and roughly
             that where S is a sample.

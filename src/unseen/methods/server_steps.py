@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Annotated, Any
 
-from unseen.combine import Mean, Weights
 from unseen.core import Add, Descend, Method
 from unseen.core.optimiser import SGD, FedOpt, Optimiser
 from unseen.methods.base import citing, federated, incompatible, model_rule, trained, with_exchange
+from unseen.methods.combine import Mean, Weights
 from unseen.methods.options import options_from
+from unseen.methods.recipe import Training
 from unseen.ranges import Positive, Share, log, uniform
-from unseen.recipe import Training
 
 Rate = Annotated[Positive, log(0.01, 3)]
 Momentum = Annotated[Share, uniform(0, 0.99)]

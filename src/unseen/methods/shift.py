@@ -4,12 +4,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from unseen.combine import Sum
 from unseen.core import ONE_LABEL, Exchange, Method, Model, Replace, Slot
 from unseen.core.exchange import Blueprint
 from unseen.errors import Incompatible
-from unseen.gradient.shift import SPREAD, SUMS, ClassSums, Shifted, SiteSpread, Spread
 from unseen.methods.base import asking, with_gradient, zeros_of
+from unseen.methods.combine import Sum
+from unseen.methods.gradient.shift import SPREAD, SUMS, ClassSums, Shifted, SiteSpread, Spread
 from unseen.methods.options import options_from
 
 

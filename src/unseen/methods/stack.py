@@ -7,9 +7,9 @@ from unseen.core import ONE_LABEL, Method
 from unseen.errors import UnseenError
 from unseen.methods.base import asking
 from unseen.methods.mixed import Member, stacked
+from unseen.methods.recipe import Training
 from unseen.methods.together import check_member
 from unseen.ranges import NotNegative, Range, log
-from unseen.recipe import Training
 
 
 def stack_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method]:

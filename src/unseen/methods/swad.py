@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from unseen.core import Client, Method, Model, RuleState, WithState
+from unseen.core.metrics.evaluation import forward
+from unseen.core.metrics.evaluation import loss as mean_loss
 from unseen.core.types import Table
-from unseen.local.train import ReportsReceived
 from unseen.methods.base import citing, trained, with_exchange
+from unseen.methods.local.train import ReportsReceived
 from unseen.methods.mixed import averaged
 from unseen.methods.options import options_from
-from unseen.metrics.evaluation import forward
-from unseen.metrics.evaluation import loss as mean_loss
 from unseen.ranges import Checked, Count, NotNegative, uniform, whole
 
 #: The scalar of the received model's loss on the client's validation split.

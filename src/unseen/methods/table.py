@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from unseen import combine
 from unseen.core import Method
+from unseen.methods import combine
 from unseen.methods.am import add_am, am
 from unseen.methods.anchor import add_anchor
 from unseen.methods.arfl import arfl

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
 from unseen.core.exchange import SHARED, Blueprint, Local
 from unseen.core.joint import Ask, Several
+from unseen.core.metrics.evaluation import plain
 from unseen.core.replies import finished
 from unseen.core.turn import View, other_seed
 from unseen.errors import Incompatible
 from unseen.methods.base import incompatible
 from unseen.methods.mixture_replies import as_in, nothing, summary, unharmed
-from unseen.metrics.evaluation import plain
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.combine import JacobianDescent
 from unseen.core import Method
 from unseen.methods.base import cited, federated
+from unseen.methods.combine import JacobianDescent
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from, picked
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 TORCHJD = cited("quinton2024jacobian")
 #: The sources of those weightings that are not TorchJD's own.

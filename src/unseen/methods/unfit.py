@@ -3,7 +3,7 @@
 from unseen.core.survival import Cox
 from unseen.errors import Incompatible
 from unseen.expression import parse
-from unseen.recipe import Training
+from unseen.methods.recipe import Training
 
 _CLASSES, _TREES = "needs classes", "fits classes or numbers by its own loss"
 _LABELS = "needs a number or a class per example, for its residual"

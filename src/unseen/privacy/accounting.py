@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unseen.core.exchange import Exchange
 from unseen.core.parts import innermost
 from unseen.errors import choice, number, optional
-from unseen.local.train import Train
+from unseen.methods.local.train import Train
 from unseen.privacy.dp import Guarded, NoisedRows, mechanism, rate_of, steps_of
 
 Accountant = Literal["rdp", "prv"]

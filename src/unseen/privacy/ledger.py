@@ -12,10 +12,10 @@ from torch import Tensor
 
 from unseen.core import Backend, Inbox, Rows, Turn
 from unseen.core.exchange import Disclosure, Exchange, Method, Reply
+from unseen.core.record_lines import LEDGER, Record, read_lines
 from unseen.core.row_codes import widths
 from unseen.privacy.accounting import Guarantee, Release, releases
 from unseen.privacy.dp import Guarded, NoisedRows, mechanism
-from unseen.results.records import LEDGER, Record, read_lines
 
 #: What the scalars of a reply are called together.
 SCALARS = "scalars"

@@ -13,8 +13,8 @@ from unseen.core.survival import Cox
 from unseen.serving.description import not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.event_times import KEY
-from unseen.study.plan import Plan
-from unseen.study.prepare import Prepared
+from unseen.studies.execution.plan import Plan
+from unseen.studies.execution.prepare import Prepared
 
 #: (model, clients, split) -> outputs and labels.
 Answers = Callable[[Trained, Prepared, Split], tuple[Tensor, Tensor]]

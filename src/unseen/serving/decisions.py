@@ -1,7 +1,7 @@
 """What a directory keeps of the sources to act by: calibration, thresholds, sets, distances.
 
-All of it is sums over sites (`unseen.exact`), over rows that the model was not trained on: the
-sources' validation splits, or whole sites that models trained without them answered.
+All of it is sums over sites (`unseen.methods.exact`), over rows that the model was not trained on:
+the sources' validation splits, or whole sites that models trained without them answered.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from unseen.core.outputs import probabilities
 from unseen.core.templates import render
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
+from unseen.data.networks.mixture import Mixture
 from unseen.errors import UnseenError, choice
-from unseen.exact.conformal import BINS, Scores, class_score, pool
-from unseen.exact.novelty import WIDEST, Novelty, moments
-from unseen.exact.scaling import Calibration, fit_calibration
-from unseen.exact.thresholds import EDGES, Counts, class_counts
-from unseen.models.mixture import Mixture
-from unseen.study.prepare import Prepared
+from unseen.methods.exact.conformal import BINS, Scores, class_score, pool
+from unseen.methods.exact.novelty import WIDEST, Novelty, moments
+from unseen.methods.exact.scaling import Calibration, fit_calibration
+from unseen.methods.exact.thresholds import EDGES, Counts, class_counts
+from unseen.studies.execution.prepare import Prepared
 
 CALIBRATIONS = ("temperature", "platt", "site", "none")
 #: What the key in `model.json`, and the prefix of its tensors, is.

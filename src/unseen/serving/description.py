@@ -11,35 +11,36 @@ from rich.filesize import decimal as readable
 from safetensors import safe_open
 from torch import Tensor
 
+from unseen.core import record_lines
 from unseen.core.client import Split, Stored
 from unseen.core.label_scale import Scale
+from unseen.core.metrics.class_metrics import looked_for
 from unseen.core.templates import render
-from unseen.datasets import info
-from unseen.datasets.entry import below
-from unseen.datasets.image_files.images import File, Tree, pixels
-from unseen.datasets.image_files.layout import survey
-from unseen.datasets.standin import NO_RESULT
+from unseen.data import info
+from unseen.data.entry import below
+from unseen.data.image_files.images import File, Tree, pixels
+from unseen.data.image_files.layout import survey
+from unseen.data.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.metrics.class_metrics import looked_for
 from unseen.privacy.ledger import card as ledger_card
-from unseen.results import records
-from unseen.results.formats import counted
-from unseen.results.metric_name import main_metric
-from unseen.results.records import Job
 from unseen.serving.directory import SEGMENTATION
 from unseen.serving.evaluation.measures import cells
 from unseen.serving.event_times import described as described_times
 from unseen.serving.reading.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.reading.inputs import ImageInputs, Inputs, TableInputs, inputs_of
-from unseen.spec.default_network import in_words
-from unseen.spec.study import StudySpec
-from unseen.study.label_kinds import totals_of
-from unseen.study.plan import Plan
-from unseen.study.prepare import Prepared, split_rows
-from unseen.study.runtime import composed
-from unseen.study.setting import read
-from unseen.study.watcher import INBOX, SITES, selected_file
+from unseen.studies.execution.label_kinds import totals_of
+from unseen.studies.execution.plan import Plan
+from unseen.studies.execution.prepare import Prepared, split_rows
+from unseen.studies.execution.runtime import composed
+from unseen.studies.execution.setting import read
+from unseen.studies.execution.watcher import INBOX, SITES, selected_file
+from unseen.studies.results import records
+from unseen.studies.results.formats import counted
+from unseen.studies.results.metric_name import main_metric
+from unseen.studies.results.records import Job
+from unseen.studies.settings.default_network import in_words
+from unseen.studies.settings.study import StudySpec
 
 #: The most images and file sizes of a site that are measured; images in memory at once.
 MOST, AT_ONCE = 2000, 64
@@ -138,7 +139,7 @@ def ledger(
         )
     traffic = {name: {"rounds": 0, "down": statistics, "up": size} for name in prepared.sources}
     scalars: set[str] = set()
-    for line in records.read_lines(folder / "rounds.jsonl"):
+    for line in record_lines.read_lines(folder / "rounds.jsonl"):
         scalars |= set(line["scalars"])
         for name in traffic.keys() & set(line["clients"]):
             site, share = traffic[name], len(line["clients"])

@@ -17,20 +17,20 @@ from unseen.core.labels import kind_of
 from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
+from unseen.data.networks import build
+from unseen.data.networks.mixture import lean
+from unseen.data.networks.stages import cut
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
-from unseen.models import build
-from unseen.models.mixture import lean
-from unseen.models.stages import cut
 from unseen.serving import event_times, foreign_code
 from unseen.serving.decisions import KEY, Decisions
 from unseen.serving.event_times import Times
 from unseen.serving.reading.bounds import Bounds, bounds_of
 from unseen.serving.reading.inputs import Inputs, from_json
-from unseen.spec.study import StudySpec, recorded
-from unseen.study.frozen import TRUNK, Trunk
-from unseen.study.runtime import adapted, as_model, formed
-from unseen.study.watcher import INBOX, SITES
+from unseen.studies.execution.frozen import TRUNK, Trunk
+from unseen.studies.execution.runtime import adapted, as_model, formed
+from unseen.studies.execution.watcher import INBOX, SITES
+from unseen.studies.settings.study import StudySpec, recorded
 
 SPEC, TENSORS = "model.json", "model.safetensors"
 COPY = "copy the directory again, or train the model again."
@@ -210,7 +210,7 @@ def read(folder: str | Path, device: str = "cpu", allow_code: bool = False) -> T
     Raises:
         UnseenError: The directory is damaged, or names code that may not run.
     """
-    from unseen.study.plan import check_device
+    from unseen.studies.execution.plan import check_device
 
     check_device(device)
     folder = Path(folder)

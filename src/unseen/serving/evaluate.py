@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from unseen.core.labels import are_masks
+from unseen.core.metrics.class_metrics import looked_for
+from unseen.core.metrics.evaluation import accuracy, check_metric, fitting
 from unseen.core.templates import render
 from unseen.errors import UnseenError
-from unseen.metrics.class_metrics import looked_for
-from unseen.metrics.evaluation import accuracy, check_metric, fitting
-from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.breakdown import (
     Answers,
@@ -37,6 +36,7 @@ from unseen.serving.policy import Policy, policy_of
 from unseen.serving.predict import Runtime
 from unseen.serving.reading.labelled import LabelledData, Request, check_domains
 from unseen.serving.reading.new_rows import Item
+from unseen.studies.results.formats import comma_separated, markdown, plain
 
 
 @dataclass(frozen=True)

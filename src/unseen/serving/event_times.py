@@ -11,10 +11,10 @@ from torch import Tensor
 
 from unseen.core.baseline_hazard import Baseline
 from unseen.core.survival import Intervals
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.tables.events import flag_of
+from unseen.data.dataset import DataSet
+from unseen.data.tables.events import flag_of
 from unseen.errors import UnseenError
-from unseen.study.prepare import Prepared
+from unseen.studies.execution.prepare import Prepared
 
 #: The key in `model.json`.
 KEY = "times"

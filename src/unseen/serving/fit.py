@@ -9,11 +9,10 @@ from typing import Any
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Method
-from unseen.datasets.dataset import UNIT
+from unseen.core.metrics.evaluation import LOWER, METRICS, UNORDERED
+from unseen.core.record_lines import Record
+from unseen.data.dataset import UNIT
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import LOWER, METRICS, UNORDERED
-from unseen.results.records import Record
-from unseen.results.selection import beside_constant, value
 from unseen.serving import directory
 from unseen.serving.decisions import (
     KEY,
@@ -28,11 +27,12 @@ from unseen.serving.description import ROLES, card, not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.measures import Measured, cells, measured
 from unseen.serving.one_model import RECORDS, answers_of, fit_model, left_out, validation_of
-from unseen.spec.holdout import PLANS
-from unseen.spec.named import put_all, settings_of
-from unseen.spec.study import StudySpec
-from unseen.study.plan import Plan
-from unseen.study.prepare import Prepared
+from unseen.studies.execution.plan import Plan
+from unseen.studies.execution.prepare import Prepared
+from unseen.studies.results.selection import beside_constant, value
+from unseen.studies.settings.holdout import PLANS
+from unseen.studies.settings.named import put_all, settings_of
+from unseen.studies.settings.study import StudySpec
 
 #: Where the report of the training lies in the model's directory.
 REPORT = "report"
@@ -219,8 +219,8 @@ def write_pages(out: Path, spec: Mapping[str, Any], method: Method, citation: st
         method: The method.
         citation: BibTeX of the data.
     """
-    from unseen.report.citations import bibtex
-    from unseen.report.write import report
+    from unseen.studies.report.citations import bibtex
+    from unseen.studies.report.write import report
 
     cited = bibtex((method.name, reference) for reference in method.references)
     entries = "\n\n".join(filter(None, [cited, citation]))

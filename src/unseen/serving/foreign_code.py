@@ -10,7 +10,7 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.expression import nested
-from unseen.spec.user_code import digest_of_source, source_of
+from unseen.studies.settings.user_code import digest_of_source, source_of
 
 
 def parts(spec: Mapping[str, Any]) -> list[str]:

@@ -14,29 +14,29 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.client import Split
 from unseen.core.exchange import Method
+from unseen.core.metrics.evaluation import forward
+from unseen.data.networks.mixture import lean
 from unseen.errors import UnseenError
-from unseen.follow.progress_bar import progress_bar
-from unseen.metrics.evaluation import forward
-from unseen.models.mixture import lean
-from unseen.results.formats import counted
-from unseen.results.records import Job, slug
-from unseen.results.selection import select
-from unseen.results.study_folder import JobFolder, last_record
-from unseen.results.study_results import separation
 from unseen.serving import directory
 from unseen.serving.cox_baseline import add_baseline, kept_from_leaving, stated_cuts
 from unseen.serving.decisions import Evidence
 from unseen.serving.description import described, selection_metric
 from unseen.serving.directory import Trained
-from unseen.spec.holdout import Fixed, Groups
-from unseen.spec.study import StudySpec
-from unseen.study.frozen import TRUNK, parts_of
-from unseen.study.plan import Plan, prepare_study
-from unseen.study.prepare import Prepared, prepare
-from unseen.study.runner import carry_out
-from unseen.study.runtime import Runtime, adapted, blueprint, composed
-from unseen.study.setting import Setting
-from unseen.study.watcher import SELECTED, SITES
+from unseen.studies.execution.frozen import TRUNK, parts_of
+from unseen.studies.execution.plan import Plan, prepare_study
+from unseen.studies.execution.prepare import Prepared, prepare
+from unseen.studies.execution.runner import carry_out
+from unseen.studies.execution.runtime import Runtime, adapted, blueprint, composed
+from unseen.studies.execution.setting import Setting
+from unseen.studies.execution.watcher import SELECTED, SITES
+from unseen.studies.results.formats import counted
+from unseen.studies.results.records import Job, slug
+from unseen.studies.results.selection import select
+from unseen.studies.results.study_folder import JobFolder, last_record
+from unseen.studies.results.study_results import separation
+from unseen.studies.settings.holdout import Fixed, Groups
+from unseen.studies.settings.study import StudySpec
+from unseen.studies.tracking.progress_bar import progress_bar
 
 #: Where the training's records lie in the model's directory, and models without some of the sites.
 RECORDS, LEFT_OUT = "training", "left-out"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from unseen.core.metrics.evaluation import OF_DECISIONS
 from unseen.core.outputs import predicted, probabilities
 from unseen.errors import UnseenError
-from unseen.exact.thresholds import Threshold, describe, threshold
-from unseen.metrics.evaluation import OF_DECISIONS
+from unseen.methods.exact.thresholds import Threshold, describe, threshold
 from unseen.serving.decisions import Decisions, Features
 from unseen.serving.directory import Trained
 from unseen.serving.event_times import Times

@@ -18,14 +18,14 @@ from unseen.core.losses import CrossEntropy, Loss, SquaredError, cross_entropy, 
 from unseen.core.parts import Wrapper, able
 from unseen.core.survival import Hazards, hazard_losses
 from unseen.errors import Incompatible, UnseenError
-from unseen.gradient import Backprop, Step
-from unseen.gradient.per_example import linear_layers, linear_signals, put
-from unseen.local.scaffold import Controls
-from unseen.local.train import Train
 from unseen.methods.base import TRAIN, trained, with_exchange
+from unseen.methods.gradient import Backprop, Step
+from unseen.methods.gradient.per_example import linear_layers, linear_signals, put
+from unseen.methods.local.scaffold import Controls
+from unseen.methods.local.train import Train
+from unseen.methods.recipe import Training
 from unseen.privacy.dp.noise import PUBLIC, Noise, Stream, check_scalars, keyed_memory, no_key
 from unseen.ranges import Count
-from unseen.recipe import Training
 
 #: (outputs [N, C], y [N]) -> the mean over the examples.
 OutputLoss = Callable[[Tensor, Tensor], Tensor]

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from unseen.core.outputs import probabilities
-from unseen.report.figures import INK, Figure, Line, Lines, Matrix
 from unseen.serving.evaluation.breakdown import Answers, matrices
 from unseen.serving.policy import Policy
+from unseen.studies.report.figures import INK, Figure, Line, Lines, Matrix
 
 #: Points of a line at most, sites with a line each, and bins of a calibration curve.
 POINTS, LINES, BINS = 200, 8, 10

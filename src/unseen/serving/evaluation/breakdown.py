@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unseen.core.labels import IGNORED
+from unseen.core.metrics.bootstrap import bootstrap, interval
+from unseen.core.metrics.class_metrics import confusion, rankable
+from unseen.core.metrics.evaluation import LOWER, METRICS, UNORDERED
 from unseen.core.outputs import predicted, probabilities
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.metrics.bootstrap import bootstrap, interval
-from unseen.metrics.class_metrics import confusion, rankable
-from unseen.metrics.evaluation import LOWER, METRICS, UNORDERED
 from unseen.serving.evaluation.measures import RESAMPLES, Measured, codes, measured
 from unseen.serving.policy import Policy
 

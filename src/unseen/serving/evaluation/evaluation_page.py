@@ -3,10 +3,10 @@
 from importlib import resources
 
 from unseen.core.templates import render
-from unseen.report import plot, theme
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
 from unseen.serving.evaluation.answer_curves import figures
+from unseen.studies.report import plot, theme
 from unseen.version import __version__
 
 
@@ -31,5 +31,5 @@ def page(trained: Trained, evaluation: Evaluation) -> str:
         title=spec["name"], about=f"{about}; fingerprint {spec['fingerprint']}",
         grid=evaluation.grid, notes=evaluation.notes, figures=drawings, tables=evaluation.tables,
         plot=plot, theme=theme, version=__version__,
-        style=(resources.files("unseen.report") / "style.css").read_text("utf-8"),
+        style=(resources.files("unseen.studies.report") / "style.css").read_text("utf-8"),
     )  # fmt: skip

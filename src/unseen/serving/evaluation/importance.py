@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.datasets.tables.encoding import indicators
+from unseen.core.metrics.evaluation import LOWER, METRICS
+from unseen.data.tables.encoding import indicators
 from unseen.errors import UnseenError
-from unseen.metrics.evaluation import LOWER, METRICS
 from unseen.serving.evaluation.breakdown import Breakdown
 from unseen.serving.policy import Policy
 from unseen.serving.reading.inputs import Inputs, TableInputs

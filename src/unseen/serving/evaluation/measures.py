@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unseen.core.metrics.bootstrap import IN_MEMORY, Statistic, bootstrap, interval
+from unseen.core.metrics.evaluation import METRICS
+from unseen.core.metrics.row_shares import SHARES
+from unseen.core.metrics.weighted_metrics import WEIGHTED
 from unseen.core.outputs import predicted
 from unseen.core.turn import keyed
-from unseen.metrics.bootstrap import IN_MEMORY, Statistic, bootstrap, interval
-from unseen.metrics.evaluation import METRICS
-from unseen.metrics.row_shares import SHARES
-from unseen.metrics.weighted_metrics import WEIGHTED
-from unseen.results.formats import decimals
 from unseen.serving.policy import Policy
+from unseen.studies.results.formats import decimals
 
 #: Bootstrap samples.
 RESAMPLES = 1000

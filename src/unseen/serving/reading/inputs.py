@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.core.templates import render
-from unseen.datasets import info
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.heart import ZERO_IS_MISSING
-from unseen.datasets.image_files.images import View
-from unseen.datasets.tables.cells import Cells, blank, identity
-from unseen.datasets.tables.dialect import Dialect
-from unseen.datasets.tables.encoding import FLAT, Schema, encode, feature_names, indicators
-from unseen.datasets.tables.hashing import Hashed
-from unseen.datasets.tables.sheet import MISSING, codes_of, names_of, with_usual
+from unseen.data import info
+from unseen.data.dataset import DataSet
+from unseen.data.heart import ZERO_IS_MISSING
+from unseen.data.image_files.images import View
+from unseen.data.tables.cells import Cells, blank, identity
+from unseen.data.tables.dialect import Dialect
+from unseen.data.tables.encoding import FLAT, Schema, encode, feature_names, indicators
+from unseen.data.tables.hashing import Hashed
+from unseen.data.tables.sheet import MISSING, codes_of, names_of, with_usual
 from unseen.errors import UnseenError
 from unseen.expression import parse
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from unseen.core.client import Split, Stored
 from unseen.core.labels import exact_numbers
-from unseen.datasets import info, load
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.entry import folded
-from unseen.datasets.tables.cells import identity
-from unseen.datasets.tables.sheet import codes_of
+from unseen.data import info, load
+from unseen.data.dataset import DataSet
+from unseen.data.entry import folded
+from unseen.data.tables.cells import identity
+from unseen.data.tables.sheet import codes_of
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.directory import Trained

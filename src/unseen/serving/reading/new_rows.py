@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.image_files.images import SUFFIXES, Tree, is_archive, pixels
-from unseen.datasets.tables.cells import Cells
-from unseen.datasets.tables.parquet_rows import is_parquet, plain_cell
+from unseen.data.image_files.images import SUFFIXES, Tree, is_archive, pixels
+from unseen.data.tables.cells import Cells
+from unseen.data.tables.parquet_rows import is_parquet, plain_cell
 from unseen.errors import UnseenError
 from unseen.serving.reading.inputs import Arrays, ImageInputs, Inputs, TableInputs
 from unseen.serving.reading.row_blocks import Block, RowCells, of_csv, of_parquet

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError
-from unseen.results.formats import counted
 from unseen.serving.directory import Trained
 from unseen.serving.reading.labelled import Request, of_data_set
 from unseen.serving.reading.new_rows import Item, read, stacked
+from unseen.studies.results.formats import counted
 
 #: How many inputs an export is checked on.
 CHECKED = 512

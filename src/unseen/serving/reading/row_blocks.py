@@ -7,10 +7,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
-from unseen.datasets.tables.cells import Cells
-from unseen.datasets.tables.dialect import BROKEN, Dialect, open_text
-from unseen.datasets.tables.parquet_rows import cells_of_any, opened
-from unseen.datasets.tables.table_files import cells_by_line, plain_rows
+from unseen.data.tables.cells import Cells
+from unseen.data.tables.dialect import BROKEN, Dialect, open_text
+from unseen.data.tables.parquet_rows import cells_of_any, opened
+from unseen.data.tables.table_files import cells_by_line, plain_rows
 from unseen.errors import UnseenError
 from unseen.serving.reading.row_columns import has_surrogate, header_fault
 

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.datasets.tables.dialect import BROKEN, Dialect, dialect_like, open_text
-from unseen.datasets.tables.parquet_rows import is_parquet, opened
-from unseen.datasets.tables.table_files import cells_by_line
+from unseen.data.tables.dialect import BROKEN, Dialect, dialect_like, open_text
+from unseen.data.tables.parquet_rows import is_parquet, opened
+from unseen.data.tables.table_files import cells_by_line
 from unseen.errors import UnseenError, nearest
 from unseen.serving.reading.inputs import Inputs, TableInputs
 

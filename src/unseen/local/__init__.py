@@ -1,5 +1,0 @@
-"""Local training: the only loop over batches, and what wraps it."""
-
-from unseen.local.train import Train
-
-__all__ = ["Train"]

@@ -1,0 +1,61 @@
+"""The study of a choice among recipes, as real sites approve it once: recipes, groups and rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from unseen.data import info
+from unseen.errors import UnseenError
+from unseen.expression import parse
+from unseen.ranges import one
+from unseen.sites.policy.proposals import federated
+from unseen.studies.choice.playing import IMAGES, TABLES
+from unseen.studies.choice.rates import at_rate, learning_rate
+from unseen.studies.choice.trials import BASE
+from unseen.studies.settings.search_plan import Tune
+from unseen.studies.settings.study import StudySpec
+
+#: The range of the learning rate in such a study.
+RATE = "training.optimiser.lr"
+
+
+def choosing_study(
+    file: str | Path, recipes: Sequence[str], groups: int, rates: Sequence[float], seeds: int
+) -> StudySpec:
+    """Return the study in which sites try every recipe at every rate, without each group of sites.
+
+    Args:
+        file: A study's file, of which data, network, training and privacy are taken.
+        recipes: Methods to choose among; those for its data if none is named.
+        groups: Groups of sites that are left out in turn.
+        rates: Factors of the study's learning rate.
+        seeds: How many.
+
+    Raises:
+        UnseenError: The file has a search of its own, or asks for what sites cannot follow.
+    """
+    study = StudySpec.read(file)
+    if study.tune is not None:
+        what = f"{file} has a [tune] table, and a choice searches by itself."
+        raise UnseenError(what, remedy="Leave it out: the rates of --rates are tried.")
+    entry = info(parse(study.dataset)[0].name)
+    named = recipes or (TABLES if (study.model or entry.model).startswith("mlp") else IMAGES)
+    rate, optimiser = learning_rate(study.training.optimiser), study.training.optimiser
+    tried = sorted({learning_rate(at_rate(optimiser, factor * rate)) for factor in rates})
+    changes = {
+        "methods": tuple(dict.fromkeys((BASE, *named))), "holdout": {"groups": groups},
+        "seeds": seeds, "selection": "last", "evaluate_every": study.rounds, "reference": None,
+        "published": {}, "targets": None, "name": f"{study.name}-choice",
+    }  # fmt: skip
+    if tried != [rate]:
+        # A range has two values or more; the study's own setting may be played anyhow.
+        tried = tried if len(tried) > 1 else sorted({rate, *tried})
+        (call,) = parse(optimiser)
+        rest = {name: value for name, value in call.arguments.items() if name != "lr"}
+        others = "".join(f", {name}={value!r}" for name, value in rest.items())
+        space = {"training.optimiser": f"{call.name}(lr={one(*tried)}{others})"}
+        tune = Tune(space=space, options=False, sampler="grid", criterion="source-validation")
+        changes["tune"] = tune.model_dump(exclude_defaults=True)
+    settings = study.model_dump(exclude_defaults=True) | changes
+    return federated(StudySpec(**settings))

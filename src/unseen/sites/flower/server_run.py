@@ -1,0 +1,327 @@
+"""A study over real sites: who takes part, its jobs, its records, and where it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from unseen.core import Model
+from unseen.core.atomic import write_atomically
+from unseen.core.record_lines import to_line
+from unseen.engine.determinism import reproducible
+from unseen.engine.messages import Parcel
+from unseen.errors import UnseenError
+from unseen.privacy.signing import SUFFIX
+from unseen.sites.flower.column_sums import column_sums
+from unseen.sites.flower.script import Agreement, Position, tasks_by_plan
+from unseen.sites.flower.site_backend import Sites, placed
+from unseen.sites.flower.site_messages import Link
+from unseen.sites.flower.site_plan import (
+    named,
+    placeholders,
+    planned_study,
+    required,
+    stated,
+)
+from unseen.sites.flower.terms import PROTOCOL, Facts, Terms
+from unseen.sites.policy.proposals import federated, settings_of
+from unseen.sites.standing import MESSAGES, SIGNATURE, STANDING, TERMS
+from unseen.studies.execution import plan as plans
+from unseen.studies.execution.checks import check_measured
+from unseen.studies.execution.doubts import of_unscaled, unscaled_columns
+from unseen.studies.execution.job import Running, versions
+from unseen.studies.execution.label_kinds import totals_of
+from unseen.studies.execution.prepare import Prepared
+from unseen.studies.execution.runner import only_one, results_of
+from unseen.studies.execution.search import Order, search, winners
+from unseen.studies.execution.setting import Setting
+from unseen.studies.results import study_file
+from unseen.studies.results.records import Job
+from unseen.studies.results.study_results import Results
+from unseen.studies.settings.holdout import Task
+from unseen.studies.settings.study import StudySpec
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+LOG = logging.getLogger("flwr")
+TABLE = "table.txt"
+#: How long a run waits for the one before it to notice that its server is gone, in seconds.
+BEFORE = 60.0
+#: How long a run that goes on waits for all of its sites before the minimum is enough, in seconds.
+REJOIN = 120.0
+
+
+@dataclass
+class Status:
+    """What `unseen federation status` reads: the newest of each piece of news, in one file."""
+
+    path: Path
+    newest: dict[str, Any] = field(default_factory=dict)
+
+    def tell(self, **news: Any) -> None:
+        if any(self.newest.get(key) != value for key, value in news.items()):
+            if news.get("waiting"):
+                LOG.info("waiting %s", news["waiting"])
+            for note in news.get("remarks", ()):
+                if note not in self.newest.get("remarks", ()):
+                    LOG.warning("of the data: %s", note)
+            self.newest |= news
+            write_atomically(self.path, json.dumps(self.newest, indent=1).encode())
+
+
+@dataclass(frozen=True)
+class Session:
+    """A study over sites that have agreed on its terms.
+
+    Attributes:
+        planned: The study and its jobs.
+        terms: What the sites agreed on.
+        link: The line to them.
+        head: What every message says.
+        out: Folder of the records.
+        agreed: The study that the sites approved.
+        facts: What each site said of its data when the run began.
+    """
+
+    planned: plans.Plan
+    terms: Terms
+    link: Link
+    head: Mapping[str, Any]
+    out: Path
+    agreed: StudySpec
+    facts: Mapping[str, Facts]
+
+    def placed(self, setting: Setting, job: Job, task: Task) -> tuple[Sites, Prepared]:
+        """Return a job's sites, and what is prepared of them where no row is.
+
+        A table's statistics are exchanged before its first round and stored with it.
+
+        Args:
+            setting: The study's, or a trial's of its search.
+            job: The job.
+            task: Its task.
+        """
+        terms = self.terms
+        members = {"source": task.sources, "validation": task.validation, "target": task.targets}
+        roles = {name: role for role, names in members.items() for name in names}
+        folder, position = job.folder(setting.out), self.position(setting, job, task)
+        sites = Sites(self.link, self.head, position, roles, folder, Model(nn.Module()))
+        totals, columns = totals_of(terms.empty(), setting.study), setting.study.privacy.columns
+        without: Mapping[str, str] = {}
+        if totals is not None:
+            if columns is not None:
+                sums = totals.of_ranges(columns)
+            else:
+                robust = setting.study.standardise == "robust"
+                sums, without = column_sums(sites, totals, task, robust)
+            sites = replace(sites, statistics=sums)
+        prepared = placeholders(task, terms, sites.statistics, setting)
+        flat = of_unscaled({task.name: unscaled_columns(prepared, terms.schema)})
+        left_out = [
+            f"columns are standardised without the sums of site {name}, which sent {fault}"
+            for name, fault in without.items()
+        ]
+        self.link.tell(remarks=[*self.planned.data.notes, *flat, *left_out])
+        return sites, prepared
+
+    def position(self, setting: Setting, job: Job, task: Task) -> Position:
+        """Return where messages of a job begin: before its first round."""
+        members = {name: fact.role for name, fact in self.facts.items()}
+        tasks = tasks_by_plan(self.agreed, members)
+        plan = next(plan for (plan, _), own in tasks.items() if own == task)
+        folder = setting.out.relative_to(self.out)
+        place = folder.as_posix() if folder.parts else ""
+        trial = setting.trial if self.agreed.tune is not None else None
+        return Position(job.method, job.task, job.seed, 0, "", plan, trial, place)
+
+    def task(self, name: str) -> Task:
+        """Return the task of a name."""
+        return next(task for task in self.planned.tasks if task.name == name)
+
+    def play(self) -> None:
+        """Run the jobs that are missing, after the study's search if it has one."""
+        planned, searches = self.planned, dict[tuple[str, str], Setting]()
+        if planned.setting.study.tune is not None:
+            able = [name for name in planned.methods if name not in planned.not_applicable]
+            searches = winners(
+                planned.setting, search(planned.setting, able, planned.tasks, self.jobs)
+            )
+        for job in planned.missing:
+            setting = searches.get((job.method, job.task), planned.setting)
+            self.job(setting, job, self.task(job.task))
+
+    def jobs(self, orders: Sequence[Order]) -> Iterator[Job]:
+        """Run jobs one after the other."""
+        for order in orders:
+            yield self.job(*order)
+
+    def job(self, setting: Setting, job: Job, task: Task) -> Job:
+        """Run a job."""
+        study = setting.study
+        with reproducible(study.threads, study.device):
+            sites, prepared = self.placed(setting, job, task)
+            place = partial(placed, study, sites)
+            return Running(setting, job, self.terms.empty(), prepared, place).to_end()
+
+
+def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Results:
+    """Run a study's missing jobs over the sites behind the grid, and return its results.
+
+    Args:
+        study_file: The study's TOML file.
+        out: Folder of the records.
+        grid: Flower's Grid.
+        sites: Names of the sites to wait for; by default the study's.
+
+    Note:
+        An error ends the run, and its words are in the status; the same call goes on from the last
+        finished round.
+    """
+    folder = Path(out)
+    with followed(folder, lambda: federated(StudySpec.read(study_file))) as (study, status):
+        check_measured(study)
+        adopt_signature(Path(study_file), folder)
+        session = opened(study, folder, grid, sites, status)
+        session.play()
+        results = results_of(session.planned)
+        results.write()
+        (folder / TABLE).write_text(str(results.table()) + "\n")
+        status.tell(finished=True, waiting="", exchange="")
+    return results
+
+
+@contextlib.contextmanager
+def followed(out: Path, read: Callable[[], StudySpec]) -> Iterator[tuple[StudySpec, Status]]:
+    """Hold the folder of a run, whose standing is written there; so is the error that ends it.
+
+    Args:
+        out: Folder of the records.
+        read: Returns the study.
+    """
+    status = Status(out / STANDING)
+    try:
+        study = read()
+        with waited(out):
+            fresh = {"finished": False, "ended": False, "connected": []}
+            status.tell(name=study.name, error="", waiting="", **fresh)
+            yield study, status
+    except Exception as error:
+        with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
+            status.tell(error=f"{error}" or type(error).__name__, waiting="", ended=True)
+        raise
+
+
+@contextlib.contextmanager
+def waited(out: Path) -> Iterator[None]:
+    """Hold the folder, once a run whose server was killed has ended too."""
+    end = time.monotonic() + BEFORE
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(only_one(out))
+                break
+            except UnseenError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+        yield
+
+
+def opened(
+    study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: Status
+) -> Session:
+    """Return a study that can begin, or go on: its sites are there and agreed on its terms.
+
+    Args:
+        study: The study.
+        out: Folder of the records.
+        grid: Flower's Grid.
+        sites: Names of the sites to wait for; by default the study's.
+        status: Is told who is there.
+    """
+    limits = study.federation
+    earlier = _earlier_run(out)
+    run = secrets.token_hex(8) if earlier is None else earlier[0]
+    head: dict[str, Any] = {"study": settings_of(study), "signature": _signature(out)}
+    hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
+    hello = {**hello, "head": json.dumps({**head, "run": run})}
+    link = Link(grid, limits, hello, status.tell, account=partial(account, out))
+    without: dict[str, str] = {}
+    if earlier is not None:
+        # The sites that began go on; one that does not come back in a while is not waited for.
+        link.facts = dict(earlier[1])
+        link.agreed = {name: facts.digest for name, facts in earlier[1].items()}
+        without = _without(out)
+        link.lacking = dict(without)
+        link.gather(sorted(earlier[1]), limits.patience, alone=REJOIN)
+        facts = earlier[1]
+    else:
+        names, needed = sites or limits.sites or named(study), required(study)
+        facts = dict(sorted(link.gather(names, limits.patience, needed=needed).items()))
+        without = dict(link.lacking)
+    link.agreed = {name: facts[name].digest for name in facts}
+    link.stated = stated(study, facts)
+    terms = Terms.agree(list(facts.values()))
+    planned = planned_study(study, out, facts, terms)
+    members = {name: fact.role for name, fact in facts.items()}
+    weights = str(planned.setting.weights or "") if study.keeps_weights else ""
+    head["agreement"] = asdict(Agreement(run, members, terms, weights))
+    planned.check_code()
+    if earlier is None:
+        _begin(out, run, facts, without)
+    status.tell(remarks=list(planned.data.notes))
+    versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
+    study_file.write(out, planned.content(), sites=versions, without=without)
+    return Session(planned, terms, link, head, out, study, facts)
+
+
+def account(out: Path, site: str, entry: str) -> None:
+    """Write down the answer to the first question of all, by its line in the site's ledger."""
+    with (out / MESSAGES).open("ab") as file:
+        file.write(to_line({"site": site, "kind": "hello", "entry": entry}))
+
+
+def adopt_signature(study_file: Path, out: Path) -> None:
+    """Take the signature beside a study's file, where no command left one among the records."""
+    beside = study_file.with_name(study_file.name + SUFFIX)
+    if beside.is_file() and not (out / SIGNATURE).is_file():
+        write_atomically(out / SIGNATURE, beside.read_bytes())
+
+
+def _signature(out: Path) -> Mapping[str, Any]:
+    """The coordinator's signature under the study, which `run` left among the records."""
+    path = out / SIGNATURE
+    return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+
+def _begin(out: Path, run: str, facts: Mapping[str, Facts], without: Mapping[str, str]) -> None:
+    """Write down a run, what its sites told, and who is none of them, before it is played."""
+    every = {name: asdict(fact) for name, fact in facts.items()}
+    content = {"run": run, "facts": every, "without": without}
+    write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
+    LOG.info("%s agreed with %s", ", ".join(facts), versions())
+
+
+def _without(out: Path) -> dict[str, str]:
+    """The sites that the run here was begun without, and why."""
+    return dict(json.loads((out / TERMS).read_bytes()).get("without", {}))
+
+
+def _earlier_run(out: Path) -> tuple[str, dict[str, Facts]] | None:
+    """The run that was begun here before, and what its sites told; None if none was."""
+    path = out / TERMS
+    if not path.exists():
+        return None
+    content = json.loads(path.read_bytes())
+    return content["run"], {n: Facts.read(fields) for n, fields in content["facts"].items()}

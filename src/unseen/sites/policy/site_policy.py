@@ -1,0 +1,173 @@
+"""`site.toml`: what a site allows, whatever the server asks."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self, get_args
+
+from pydantic import AfterValidator, Field, field_validator
+
+from unseen.errors import UnseenError
+from unseen.sites.kits.kit import RULES
+from unseen.sites.templates import source
+from unseen.studies.settings.wording import Settings, WrongSettings, sentences
+
+Channel = Literal["clear", "masks", "ckks"]
+#: From the one that shows the server most to the one that shows it least.
+CHANNELS: tuple[str, ...] = get_args(Channel)
+Sees = Literal["scalars", "products", "updates"]
+#: What a server's rule sees of updates, from least to most.
+SIGHTS: tuple[str, ...] = get_args(Sees)
+Use = Literal["feature", "text", "label", "group", "unit", "domain", "levels"]
+#: What stands for every column that has no entry of its own.
+EVERY = "*"
+Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+def _inside(name: str) -> str:
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"{name!r} must be a file of the data's folder")
+    return name
+
+
+class Least(Settings):
+    """What a study must have at least: the `[least]` table.
+
+    Attributes:
+        channel: `clear`, `masks` or `ckks`, in this order.
+        blind: Whether the server must be one that never holds the model.
+        batch_size: Examples of one step.
+        steps: Steps of one reply.
+        examples: Training examples of which one reply is made, and validation examples of which
+            one evaluation is.
+        rows_per_level: Rows for each name of a column's levels, on the average, without which no
+            level of that column leaves.
+        rows_per_value: Rows of each value of a column; those of fewer count as missing here.
+        sites: Sites that train together, this one included.
+        noise: σ of the study's `privacy.examples` or `privacy.clients`; 0 asks for none.
+    """
+
+    about: ClassVar[str] = "[least] of site.toml cannot work"
+    channel: Channel = "clear"
+    blind: bool = False
+    batch_size: Count = 2
+    steps: Count = 1
+    examples: Count = 10
+    rows_per_level: Annotated[int, Field(ge=2)] = 5
+    rows_per_value: Count = 1
+    sites: Count = 2
+    noise: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Most(Settings):
+    """What a study may have at most: the `[most]` table.
+
+    Attributes:
+        rounds: Rounds of one study.
+        questions: Questions of one study that are answered.
+        days: Days for which an approval holds.
+        epsilon: ε of everything that ever left this site, over all studies, by the RDP accountant;
+            None for no budget. With a budget, no update leaves without noise.
+        delta: The δ that ε is stated for.
+    """
+
+    about: ClassVar[str] = "[most] of site.toml cannot work"
+    rounds: Count = 1000
+    questions: Count = 10_000
+    days: Count = 90
+    epsilon: Annotated[float, Field(gt=0)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+
+class Methods(Settings):
+    """Which methods are allowed: the `[methods]` table.
+
+    Attributes:
+        names: Names of methods, modifiers included; all, where there are none.
+        sees: The most that the server's rule may see of updates: `scalars`, `products`, `updates`.
+        extras: Whether a method may send more than the model, as `unseen show METHOD` lists it.
+    """
+
+    about: ClassVar[str] = "[methods] of site.toml cannot work"
+    names: tuple[Name, ...] = ()
+    sees: Sees = "updates"
+    extras: bool = True
+
+
+class SitePolicy(Settings):
+    """What a site allows, see docs/site-policy.md.
+
+    Attributes:
+        approval: `wait` lets a study begin once somebody here has approved it; `auto` lets every
+            study begin that the rules allow.
+        signed: Whether a study must be signed by a coordinator of the federation.
+        datasets: Names of data sets; None for any.
+        files: For tables, the files of the data's folder that may be read; without them the one
+            that is alone there.
+        columns: Column of a table -> its uses; `"*"` for all others. None leaves the columns to
+            whoever approves the study.
+        evaluate: As what the site reports metrics: its `validation` split, or whole as a `target`.
+        code: The user's own parts, `module:function`, that a study may name here.
+        least, most, methods: Limits.
+    """
+
+    about: ClassVar[str] = "site.toml cannot work"
+    approval: Literal["wait", "auto"] = "wait"
+    signed: bool = True
+    datasets: tuple[Name, ...] | None = None
+    files: tuple[Annotated[str, AfterValidator(_inside)], ...] = ()
+    columns: Mapping[Name, tuple[Use, ...]] | None = Field(
+        default=None, description="a table of a use, or a list of uses, by column"
+    )
+    evaluate: tuple[Literal["validation", "target"], ...] = ("validation", "target")
+    code: tuple[Name, ...] = ()
+    least: Least = Least()
+    most: Most = Most()
+    methods: Methods = Methods()
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: (uses,) if isinstance(uses, str) else uses for name, uses in value.items()}
+
+    @field_validator("least", "most", "methods", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        return {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    @classmethod
+    def read(cls, kit: Path) -> Self:
+        """Return the policy of a kit; without a `site.toml` the strictest one that can work.
+
+        Raises:
+            UnseenError: The file says something that cannot be. Nothing is then answered.
+        """
+        file = kit / RULES
+        if not file.is_file():
+            return cls()
+        try:
+            return cls(**tomllib.loads(file.read_text("utf-8")))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UnseenError(f"{file} is not TOML: {error}.") from None
+        except WrongSettings as error:
+            remedy = "docs/site-policy.md lists every rule."
+            raise UnseenError(f"{file}: {sentences(error.faults)}", remedy=remedy) from None
+
+    def uses(self, column: str) -> tuple[str, ...]:
+        """Return what a column may be used for; nothing where it has no entry."""
+        columns = self.columns or {}
+        return columns.get(column, columns.get(EVERY, ()))
+
+    def allows(self, column: str, use: str) -> bool:
+        """Return whether a column may be used so; where no column is named, all may."""
+        return self.columns is None or use in self.uses(column)
+
+
+def template() -> str:
+    """Return the site.toml that `join` writes where there is none: every rule, at its default."""
+    return source(RULES)
