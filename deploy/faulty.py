@@ -113,9 +113,9 @@ def install(folder: Path, plan: Mapping[int, str], late: float = 0.0) -> Path:
     own = Path(unseen.__file__).parent
     copy = folder / "unseen"
     shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    (copy / "federation/flower/client_app.py").write_text(CLIENT.format(plan=dict(plan), late=late))
+    (copy / "sites/flower/client_app.py").write_text(CLIENT.format(plan=dict(plan), late=late))
     if {"twice", "half"} & set(plan.values()):
-        node = copy / "federation/supernode.py"
+        node = copy / "sites/supernode.py"
         before, _, after = node.read_text().rpartition('\n\nif __name__ == "__main__":')
         changed = NODE.replace("{twice!r}", repr("twice" in plan.values()))
         node.write_text(before + changed + after.lstrip("\n"))

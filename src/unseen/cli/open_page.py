@@ -63,23 +63,23 @@ def open_(
     optional("fastapi", "unseen open needs", "serve", "take unseen choose")
     place = keep or Path(tempfile.mkdtemp(prefix="unseen-open-"))
     place.mkdir(parents=True, exist_ok=True)
-    desk, token = Desk(place), secrets.token_urlsafe(24)
+    session, token = Session(place), secrets.token_urlsafe(24)
     listener = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/"
     print(address, flush=True)
     if not no_browser:
         webbrowser.open(address)
     try:
-        config = uvicorn.Config(app(desk, token), log_level="warning", access_log=False)
+        config = uvicorn.Config(app(session, token), log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listener])
     finally:
-        desk.stop()
+        session.stop()
         if keep is None:
             shutil.rmtree(place, ignore_errors=True)
 
 
 @dataclass
-class Desk:
+class Session:
     """What the page is at: the data, what was found in them, and the command at work."""
 
     place: Path  # of all that is written
@@ -163,7 +163,7 @@ def plain() -> dict[str, str]:
     return os.environ | {"UNSEEN_PROGRESS_SECONDS": SECONDS, "COLUMNS": "100", "NO_COLOR": "1"}
 
 
-def app(desk: Desk, token: str) -> FastAPI:
+def app(session: Session, token: str) -> FastAPI:
     """Return the application. All its paths begin with the token, which no other page knows."""
     from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -177,7 +177,7 @@ def app(desk: Desk, token: str) -> FastAPI:
     server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOCAL))
 
     async def page(request: Request) -> Response:
-        return HTMLResponse(html(desk), headers=HEADERS)
+        return HTMLResponse(html(session), headers=HEADERS)
 
     async def act(request: Request) -> Response:
         if int(request.headers.get("content-length", MOST + 1)) > MOST:
@@ -185,18 +185,18 @@ def app(desk: Desk, token: str) -> FastAPI:
         parts = form(request.headers.get("content-type", ""), await request.body())
 
         def work() -> None:
-            with desk.lock:
-                desk.problem = ""
+            with session.lock:
+                session.problem = ""
                 try:
-                    act_on(desk, request.path_params["action"], parts)
+                    act_on(session, request.path_params["action"], parts)
                 except UnseenError as error:
-                    desk.problem = str(error)
+                    session.problem = str(error)
 
         await run_in_threadpool(work)
         return RedirectResponse(f"/{token}/", 303)
 
     async def file(request: Request) -> Response:
-        content, kind = download(desk, request.path_params["name"])
+        content, kind = download(session, request.path_params["name"])
         return Response(content, 200 if content else 404, HEADERS, kind)
 
     server.add_route(f"/{token}/", page)
@@ -205,38 +205,44 @@ def app(desk: Desk, token: str) -> FastAPI:
     return server
 
 
-def act_on(desk: Desk, action: str, parts: Mapping[str, tuple[str, bytes]]) -> None:
+def act_on(session: Session, action: str, parts: Mapping[str, tuple[str, bytes]]) -> None:
     """Do what a button asks for, with the fields of its form."""
-    answer, model = desk.place / "answer", desk.place / "model"
+    answer, model = session.place / "answer", session.place / "model"
     texts = {
         name: content.decode("utf-8", "replace").strip() for name, (_, content) in parts.items()
     }
     if action == "stop":
-        return desk.stop()
-    if desk.busy:
-        desk.problem = f"unseen {desk.doing} is at work, in this tab or another one: stop it first."
+        return session.stop()
+    if session.busy:
+        session.problem = (
+            f"unseen {session.doing} is at work, in this tab or another one: stop it first."
+        )
     elif action == "data" and texts.get("path"):
-        desk.take(Path(texts["path"]).expanduser())
+        session.take(Path(texts["path"]).expanduser())
     elif action == "data" and parts.get("file", ("", b""))[0]:
         name, content = parts["file"]
-        path = desk.place / "data" / Path(name).name
+        path = session.place / "data" / Path(name).name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-        desk.take(path)
-    elif action == "check" and desk.data is not None:
-        desk.check(texts.get("site", ""), texts.get("label", ""))
-    elif action == "choose" and desk.command:
-        desk.budget = texts.get("budget", desk.budget)
-        desk.start("choose", [*desk.command, "--budget", desk.budget, "--out", str(answer)])
+        session.take(path)
+    elif action == "check" and session.data is not None:
+        session.check(texts.get("site", ""), texts.get("label", ""))
+    elif action == "choose" and session.command:
+        session.budget = texts.get("budget", session.budget)
+        session.start(
+            "choose", [*session.command, "--budget", session.budget, "--out", str(answer)]
+        )
     elif action == "train" and (answer / "choice.json").exists():
         shutil.rmtree(model, ignore_errors=True)
         recipe = str(answer / "choice.json")
         where = (
-            ["--data-dir", str(desk.data)] if desk.data is not None and desk.data.is_dir() else []
+            ["--data-dir", str(session.data)]
+            if session.data is not None and session.data.is_dir()
+            else []
         )
-        desk.start("train", ["train", "--recipe", recipe, "--out", str(model), *where])
+        session.start("train", ["train", "--recipe", recipe, "--out", str(model), *where])
     elif action == "again":
-        desk.data, desk.doing, desk.findings, desk.command = None, "", "", ()
+        session.data, session.doing, session.findings, session.command = None, "", "", ()
         shutil.rmtree(answer, ignore_errors=True)
         shutil.rmtree(model, ignore_errors=True)
     return None
@@ -254,31 +260,31 @@ def form(kind: str, body: bytes) -> dict[str, tuple[str, bytes]]:
     }  # fmt: skip
 
 
-def download(desk: Desk, name: str) -> tuple[bytes, str]:
+def download(session: Session, name: str) -> tuple[bytes, str]:
     """Return a file of the answer and its type; nothing where there is no such file."""
-    model = desk.place / "model"
+    model = session.place / "model"
     files = {
-        "choice.html": (desk.place / "answer" / "choice.html", "text/html"),
+        "choice.html": (session.place / "answer" / "choice.html", "text/html"),
         "card.md": (model / "README.md", "text/plain"),
     }
-    if name == "model.zip" and not desk.busy and model.is_dir():
+    if name == "model.zip" and not session.busy and model.is_dir():
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(model.rglob("*")):
-                archive.write(path, path.relative_to(desk.place))
+                archive.write(path, path.relative_to(session.place))
         return content.getvalue(), "application/zip"
     path, kind = files.get(name, (Path(), ""))
     return (path.read_bytes(), kind) if path.is_file() else (b"", "text/plain")
 
 
-def html(desk: Desk) -> str:
+def html(session: Session) -> str:
     """Return the page."""
     from unseen.core.templates import render
     from unseen.studies.report import theme
 
     return render(
-        "unseen.cli", "templates/open.html.jinja", desk=desk, theme=theme,
-        chosen=not desk.busy and (desk.place / "answer" / "choice.json").exists(),
-        trained=not desk.busy and (desk.place / "model" / "README.md").exists(),
+        "unseen.cli", "templates/open.html.jinja", session=session, theme=theme,
+        chosen=not session.busy and (session.place / "answer" / "choice.json").exists(),
+        trained=not session.busy and (session.place / "model" / "README.md").exists(),
         style=(resources.files("unseen.studies.report") / "style.css").read_text("utf-8"),
     )  # fmt: skip

@@ -64,21 +64,18 @@ def counts(choice: Choice, recipe: str) -> bool:
 
 
 def better_than(choice: Choice) -> str:
-    """Return what the recipe is better than with which chance, and by how much than one of them."""
+    """Return what the recipe is compared with: how surely it is better, by how much, and where.
+
+    Without such a comparison, what else it is better than, each with its chance.
+    """
     one, against = choice.primary, choice.row(choice.recipe).against
-    parts = []
-    if one is not None:
-        ends = [figure_text(x, choice.metric, gap=True) for x in (one.gap, one.low, one.high)]
-        gap, low, high = ends[0], ends[1].removesuffix(" points"), ends[2].removesuffix(" points")
-        effect = f"by {gap}, {low} to {high}; ahead at {one.ahead} of {one.sites} sites"
-        surely = one.against in against
-        chance = f" with {chance_text(against[one.against])} chance" if surely else ""
-        parts = [f"{one.against}{chance} ({effect})"]
-    others = {
-        name: chance for name, chance in against.items() if one is None or name != one.against
-    }
-    parts += [f"{NAMES.get(n, n)} with {chance_text(chance)}" for n, chance in others.items()]
-    return ", ".join(parts)
+    if one is None:
+        return ", ".join(f"{NAMES.get(n, n)} ({chance_text(c)})" for n, c in against.items())
+    ends = [figure_text(x, choice.metric, gap=True) for x in (one.gap, one.low, one.high)]
+    gap, low, high = ends[0], ends[1].removesuffix(" points"), ends[2].removesuffix(" points")
+    chance = f"{chance_text(against[one.against])} chance, " if one.against in against else ""
+    where = f"ahead at {one.ahead} of {one.sites} sites"
+    return f"{one.against} ({chance}by {gap}, {low} to {high}; {where})"
 
 
 def why(choice: Choice) -> str:
@@ -107,9 +104,9 @@ def to_know_more(choice: Choice) -> list[str]:
     if expected.mean_low < expected.mean_high:
         span = f"{figure(expected.mean_low)} to {figure(expected.mean_high)}"
         parts.append(
-            f"{halving(expected.sites)} sites would halve the interval of the mean, now {span}"
+            f"{halving(expected.sites)} sites would halve the interval of the mean ({span})"
         )
     if left := [name for name in choice.not_tried if name not in REFERENCES]:
-        many = "recipe was" if len(left) == 1 else "recipes were"
+        many = "recipe" if len(left) == 1 else "recipes"
         parts.append(f"{len(left)} costlier {many} not tried (--budget {MORE_TIME})")
     return parts
