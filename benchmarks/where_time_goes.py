@@ -39,24 +39,25 @@ OTHER = "setting up jobs, other"
 #: What the time is spent on, and the files under src/unseen, of this layout and of older ones; the
 #: first that matches counts. A file that is in none serves whoever calls it.
 PARTS = {
-    "search": r"study/(search|sampler|spaces)\.py|results/search_records",
-    "reading and checking": r"spec/|study/(plan|checks|spec|private|holdout|environments)\.py",
-    "data and frozen features": r"datasets/|study/(prepare|frozen|setting)\.py",
+    "search": r"studies/execution/(search|sampler|spaces)\.py|studies/results/search_records",
+    "reading and checking": r"studies/settings/|studies/execution/(plan|checks)\.py",
+    "data and frozen features": r"data/(?!networks)|studies/execution/(prepare|frozen|setting)\.py",
     "training": (
-        r"local(/|\.py)|gradient/|training\.py|backend/stacked|"
-        r"engine/(model_batch|perceptrons|meeting|stacked|batch_plan)"
+        r"methods/(local|gradient)/|engine/(model_batch|perceptrons|meeting|stacked|batch_plan)"
     ),
     "server": (
-        r"combine/|engine/(inprocess|messages)|backend/inprocess|"
-        r"(core/)?(round|apply|rows|row_store|memory|replies)\.py"
+        r"methods/combine/|engine/(inprocess|messages)|"
+        r"core/(round|apply|rows|row_store|memory|replies)\.py"
     ),
-    "evaluation": r"core/.*metrics\.py|metrics\.py|core/baseline_hazard",
+    "evaluation": r"core/metrics/",
     "records and tables": (
-        r"results/|report/|follow/|track/|live/|privacy/ledger|core/atomic|study/watcher|"
-        r"study/(records|results|selection|selected|statistics|tables|formats|comparison|ranking)\.py"
+        r"studies/(results|report|tracking)/|privacy/ledger|core/(atomic|record_lines)|"
+        r"studies/execution/watcher"
     ),
-    "networks and weights": r"study/runtime|models/(__init__|weight_files|pretrained)\.py",
-    OTHER: r"study/(job|runner|run)\.py|cli(/|\.py)",
+    "networks and weights": (
+        r"studies/execution/runtime|data/networks/(__init__|weight_files|pretrained)\.py"
+    ),
+    OTHER: r"studies/execution/(job|runner)\.py|cli/",
 }
 #: Runs in each child: imports first, then the command line.
 CHILD = """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from unseen import datasets
+from unseen import data as datasets
 from unseen.data.dataset import DataSet
 from unseen.data.summary import Report, inspect
 from unseen.data.tables.check_matrix import (

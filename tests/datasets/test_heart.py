@@ -98,7 +98,7 @@ def test_a_wheel_has_the_files(tmp_path: Path) -> None:
     build = "from setuptools import setup; setup()"
     command = [sys.executable, "-c", build, "-q", "build_py", "--build-lib", str(out)]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    packed = {path.name for path in (out / "unseen" / "datasets" / "heart_disease").iterdir()}
+    packed = {path.name for path in (out / "unseen" / "data" / "heart_disease").iterdir()}
     assert packed == {"ATTRIBUTION.txt", *(f"processed.{name}.data" for name in FILES)}
 
 

@@ -100,10 +100,10 @@ def test_deeper_images_are_mentioned(tree: Path) -> None:
 
 
 def test_folders_of_masks_are_found_in_any_case(tmp_path: Path) -> None:
-    for site, names in (("north", ("images", "masks")), ("south", ("Images", "MASKS"))):
-        for name in names:
+    for grey, site, names in ((7, "north", ("images", "masks")), (9, "south", ("Images", "MASKS"))):
+        for name, fill in zip(names, (grey, 1), strict=True):
             (tmp_path / site / name).mkdir(parents=True)
-            Image.new("L", (8, 8), 1).save(tmp_path / site / name / "a.png")
+            Image.new("L", (8, 8), fill).save(tmp_path / site / name / "a.png")
     data = load("masks", tmp_path, path=".", size=8, classes=["none", "disc"])
     assert data.names == ("north", "south") and data.notes == ()
     Image.new("L", (8, 8)).save(tmp_path / "south" / "b.png")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unseen.core.visible import hidden, visible
 from unseen.errors import UnseenError
 from unseen.studies.settings.study import StudySpec
+from unseen.visible import hidden, visible
 
 STEERING = ["a\nb", "a\rb", "a\x1b[8mb", "a\x00b", "a\x85b", "a\u202eb", "a\u2066b", "a\u2028b",
             "a\u200bb", "a\ud800b"]  # fmt: skip

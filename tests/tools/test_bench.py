@@ -325,8 +325,8 @@ def test_a_section_that_fails_is_named_and_the_command_fails(tmp_path: Path) -> 
 def test_time_below_a_part_belongs_to_it() -> None:
     """Seconds of a graph by hand: `add` is called by a rule for 3 s and by a client for 1 s, and
     `kernel`, which only `add` calls, is shared as `add` is, 3 to 1."""
-    main, rule = ("cli.py", 1, "main"), ("/t/combine/mean.py", 1, "mean")
-    client, add = ("/t/local/train.py", 1, "train"), ("/torch.py", 1, "add")
+    main, rule = ("cli.py", 1, "main"), ("/t/methods/combine/mean.py", 1, "mean")
+    client, add = ("/t/methods/local/train.py", 1, "train"), ("/torch.py", 1, "add")
     kernel = ("~", 0, "kernel")
     stats = {
         main: (1, 1, 1.0, 8.0, {}),

@@ -57,9 +57,9 @@ def review(folder: Folder, study: Study = "", model: bool = False) -> None:
         study: The beginning of a study's digest, or a study's file.
         model: Read the file as the study of one model, for `unseen federation train`.
     """
-    from unseen.core.visible import visible
     from unseen.sites.policy.proposals import SHORT
     from unseen.sites.policy.study_review import review
+    from unseen.visible import visible
 
     approvals, site = _account(folder)
     if study:
@@ -83,10 +83,10 @@ def approve(folder: Folder, study: Study = "", withdraw: bool = False, model: bo
         withdraw: Take the approval back: the site answers nothing more of the study.
         model: Read the file as the study of one model, for `unseen federation train`.
     """
-    from unseen.core.visible import visible
     from unseen.errors import UnseenError
     from unseen.sites.policy.proposals import SHORT
     from unseen.sites.policy.site_ledger import SiteLedger
+    from unseen.visible import visible
 
     approvals, site = _account(folder)
     waiting = [r for r in approvals.every() if bool(r.approval) == withdraw]
@@ -121,8 +121,8 @@ def ledger(
             once for each run, so that all answers are accounted for.
         last: How many lines are shown.
     """
-    from unseen.core.visible import visible
     from unseen.sites.policy import ledger_check, site_ledger
+    from unseen.visible import visible
 
     _, site = _account(folder)
     own = site_ledger.SiteLedger(site.account)
@@ -173,11 +173,11 @@ def _account(folder: Path) -> tuple[Approvals, Site]:
 
 def _check(site: Site, study: StudySpec) -> None:
     """Refuse to approve what this site would refuse; say which figures would not leave."""
-    from unseen.core.visible import visible
     from unseen.errors import UnseenError
     from unseen.sites.flower.site import load
     from unseen.sites.flower.site_plan import roles_of
     from unseen.sites.policy import preflight
+    from unseen.visible import visible
 
     refusals = preflight.of_study(site, study)
     if not refusals:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.visible import visible
 from unseen.errors import BadReply, UnseenError, optional
+from unseen.visible import visible
 
 MAGIC = b"unseen-1"
 #: What a message carries behind its header, uncopied.

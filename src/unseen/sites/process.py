@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from unseen.core.visible import visible
 from unseen.errors import UnseenError
 from unseen.sites.kits.closed import OTHERS, closed, umask
+from unseen.visible import visible
 
 #: Seconds that processes get to end by themselves.
 PATIENCE = 8.0

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from unseen.core.replies import NOT_FINITE
-from unseen.core.visible import visible
 from unseen.engine.messages import Value
 from unseen.errors import BadReply
 from unseen.methods.exact.thresholds import EDGES
 from unseen.sites.flower.terms import FAILED, PROTOCOL, REFUSED, RULE, Facts, Refused
 from unseen.studies.settings.wording import short
 from unseen.version import __version__
+from unseen.visible import visible
 
 LOG = logging.getLogger("flwr")
 #: Of an answer about a model: a site's figures with intervals, and its rows by probability.

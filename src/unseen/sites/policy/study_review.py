@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unseen.core.visible import visible
 from unseen.data.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
@@ -24,6 +23,7 @@ from unseen.studies.results.records import TEST, VALIDATE
 from unseen.studies.settings.holdout import Groups
 from unseen.studies.settings.length import in_words
 from unseen.studies.settings.study import StudySpec
+from unseen.visible import visible
 
 #: What the server can read of an update, by channel, and of the model.
 SEEN = {

@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from unseen.core.visible import visible
 from unseen.studies.results import study_file
 from unseen.studies.results.study_folder import JobFolder
 from unseen.studies.settings.holdout import Task
+from unseen.visible import visible
 
 #: How many jobs are listed for each site.
 LISTED = 3

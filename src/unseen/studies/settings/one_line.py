@@ -1,4 +1,4 @@
-"""Settings that are texts which show all that they are; see `unseen.core.visible`."""
+"""Settings that are texts which show all that they are; see `unseen.visible`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from unseen.core.visible import hidden
 from unseen.errors import UnseenError
 from unseen.studies.settings.wording import short
+from unseen.visible import hidden
 
 REMEDY = "Leave it out; a quoted text within an expression may have it as an escape, such as \\n."
 
