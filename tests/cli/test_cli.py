@@ -146,7 +146,7 @@ def test_no_word_of_the_help_is_lost(unseen: Command, path: tuple[str, ...]) -> 
 
 def test_the_help_begins_with_what_is_needed_first(unseen: Command) -> None:
     names = re.findall(r"^│ ([a-z]+) ", unseen("--help").out, re.MULTILINE)
-    assert names[:12] == [
+    assert names[:11] == [
         "choose",
         "open",
         "tune",
@@ -154,7 +154,6 @@ def test_the_help_begins_with_what_is_needed_first(unseen: Command) -> None:
         "table",
         "compare",
         "report",
-        "watch",
         "train",
         "predict",
         "evaluate",
@@ -454,7 +453,7 @@ def test_nothing_between_two_commas_is_refused_in_words(text: str, unseen: Comma
     assert ran.code == 2 and "nothing between two commas" in ran.err
 
 
-@pytest.mark.parametrize("command", ["predict", "study", "watch"])
+@pytest.mark.parametrize("command", ["predict", "study"])
 def test_paragraphs_of_the_help_break_where_the_terminal_ends(
     unseen: Command, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from unseen.studies.settings.named import parse_override
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
-    "choose", "open", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
+    "choose", "open", "tune", "study", "table", "compare", "report", "train", "predict",
     "evaluate", "export", "serve", "list", "show", "new", "data", "federation",
     "audit", "track", "cite",
 )  # fmt: skip
@@ -60,7 +60,7 @@ for command in (
     table,
     compare,
     *(serving.train, serving.predict, serving.evaluate, serving.export, model_server.serve),
-    *(readers.report, readers.watch, readers.track),
+    *(readers.report, readers.track),
     new,
 ):
     app.command()(command)

@@ -333,8 +333,7 @@ def only_one(folder: Path) -> Iterator[None]:
         what = f"{folder} is a file; results need a folder."
         raise UnseenError(what, remedy="Choose another --out.") from None
     try:
-        # `unseen watch` takes a shared lock for a moment.
-        with FileLock(folder / ".lock", timeout=1):
+        with FileLock(folder / ".lock", timeout=0):
             yield
     except Timeout:
         what = f"another run is writing to {folder}."
