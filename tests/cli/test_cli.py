@@ -389,7 +389,12 @@ def test_a_dry_run_checks_everything_and_writes_nothing(
     before = sorted(tmp_path.rglob("*"))
     ran = unseen("study", str(file), "--dry-run")
     assert ran.code == 0
-    for word in ("north: 20 examples", "model: logistic", "jobs: 3, of which 3"):
+    for word in (
+        "north: 20 examples",
+        "model: logistic",
+        "jobs: 3, of which 3",
+        "length of a job: ",
+    ):
         assert word in ran.out
     large = ["training.batch_size=50", "training.drop_last=true"]
     wrong = unseen("study", str(file), *large, "--dry-run")
