@@ -65,9 +65,9 @@ CASES = (
     Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),
     Case("fastapi", "serve", lambda _: app(cast("Service", None)), "unseen predict"),
     Case("uvicorn", "serve", lambda folder: serve(folder), "unseen predict"),
-    Case("tensorboard", "tensorboard", lambda _: check(["tensorboard"]), "unseen watch"),
+    Case("tensorboard", "tensorboard", lambda _: check(["tensorboard"]), "the bar of the run"),
     *(
-        Case(package, "mlflow", lambda _: check(["mlflow"]), "unseen watch")
+        Case(package, "mlflow", lambda _: check(["mlflow"]), "the bar of the run")
         for package in ("mlflow", "sqlalchemy", "alembic")
     ),
     *(

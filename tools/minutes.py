@@ -2,12 +2,11 @@
 
     python tools/minutes.py DATA_DIR... [--only NAME,...] [--ran NAME=MINUTES,...]
 
-Each study is planned with the first of the folders that has its data, its rounds are timed for a
-few seconds, and `src/unseen/studies/settings/minutes.json` keeps the minutes on two cores, job by
-job. Where
-none has them, a synthetic stand-in is drawn and its time multiplied by how many more examples the
-published set has. Trials of a search count as jobs of full length, so that these are upper ends.
-`--ran` keeps what a study took on two cores, which no estimate replaces.
+On a quiet machine. Each study is run with the first of the folders that has its data: every method
+on one target and seed, for two rounds and for six. `src/unseen/studies/settings/minutes.json` keeps
+the minutes on two cores that all its jobs take at that pace. Trials of a search count as jobs of
+full length, so that these are upper ends. A study without data, or one that takes too long, keeps
+its figure. `--ran` keeps what a study took on two cores, which no estimate replaces.
 """
 
 from __future__ import annotations
@@ -15,83 +14,59 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from unseen import Study
 from unseen.core.atomic import write_atomically
-from unseen.data import DATASETS
-from unseen.data.networks.pretrained import PRETRAINED
 from unseen.errors import UnseenError
-from unseen.expression import parse
-from unseen.studies.execution.costs import estimate
-from unseen.studies.execution.plan import Plan, prepare_study
+from unseen.methods.compose import method
+from unseen.studies.execution.plan import prepare_study
 from unseen.studies.execution.search import jobs_of
+from unseen.studies.results.study_folder import StudyFolder
 from unseen.studies.settings.named import named_studies
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
-from support.sketches import SKETCHES, write_stand_in
-
 FILE = Path(__file__).parents[1] / "src/unseen/studies/settings/minutes.json"
-#: Seconds of measurement for all methods of a study.
-SECONDS = 12.0
-#: Seconds after which a study is given up: its data take longer to read than others' tables.
+#: The two lengths that are timed: the longer one's further rounds are what a round takes.
+FEW, MORE = 2, 6
+#: Seconds after which a study is given up.
 PATIENCE = 400
 PROCESSES = 2
-#: Examples in a batch of a stand-in's few.
-SMALL = 8
-#: Examples of sets whose catalogue has no totals of all domains: those of WILDS' paper.
-PUBLISHED = {"camelyon17": 455_954, "povertymap": 19_669, "fmow": 141_696}
 
 
-def minutes(name: str, folder: Path, batch: int | None = None) -> float:
-    """Return a study's minutes in two processes, from short rounds, without initial weights."""
-    estimate.SECONDS = SECONDS
-    pretrained = Study.read(name, {}).weights == PRETRAINED
-    settings: dict[str, object] = {} if pretrained else {"weights": None, "weights_bands": None}
-    settings |= {"training.batch_size": batch, "training.drop_last": True} if batch else {}
+def minutes(name: str, folder: Path) -> float:
+    """Return a study's minutes in two processes, from short jobs of every method."""
     with tempfile.TemporaryDirectory() as out:
-        planned = prepare_study(Study.read(name, settings), Path(out), folder)
-        study = planned.setting.study
-        costs, _ = estimate.estimates(planned)
-        trials = jobs_of(study, planned.methods, planned.tasks)
-    seconds = sum(one.total for one in costs)
-    more = larger(planned) if planned.stand_in and study.training.steps is None else 1.0
-    return more * seconds * (1 + trials / max(1, len(planned.jobs))) / 60 / PROCESSES
+        whole = prepare_study(Study.read(name), Path(out), folder)
+    study = whole.setting.study
+    first = {"seeds": [study.seed_list[0]], "targets": [whole.tasks[0].name]}
+    few, more = (seconds(name, folder, first | {"rounds": rounds}) for rounds in (FEW, MORE))
+    total = 0.0
+    for text, took in more.items():
+        each = max(0.0, took - few[text]) / (MORE - FEW)
+        total += took + (each * (study.rounds - MORE) if method(text).rounds is None else 0.0)
+    trials = jobs_of(study, whole.methods, whole.tasks)
+    count = len(whole.tasks) * len(study.seed_list) * (1 + trials / max(1, len(whole.jobs)))
+    return total * count / 60 / PROCESSES
 
 
-def larger(planned: Plan) -> float:
-    """Return how many times a stand-in's examples the published set has."""
-    entry = parse(planned.setting.study.dataset)[0].name
-    total = PUBLISHED.get(entry) or sum(DATASETS[entry].totals.values())
-    if not total:
-        raise UnseenError(f"{entry}'s size is not known.")
-    return total / sum(len(domain.y) for domain in planned.data.domains)
+def seconds(name: str, folder: Path, settings: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a job of each method takes with these settings, in seconds."""
+    short = {**settings, "patience": None, "tune": None, "evaluate_every": 1}
+    with tempfile.TemporaryDirectory() as out:
+        Study.read(name, short).run(out, data_dir=folder)
+        return {job.job.method: job.mark["seconds"] for job in StudyFolder(Path(out)).jobs()}
 
 
 def measure(name: str, folders: list[Path], found: multiprocessing.Queue[float]) -> None:
     """Put the minutes into the queue, or nothing where they cannot be known."""
     for folder in folders:
-        with reported(name):
+        try:
             return found.put(minutes(name, folder))
-    with tempfile.TemporaryDirectory() as stand_in, reported(name):
-        entry = parse(Study.read(name, {}).dataset)[0].name
-        if entry not in SKETCHES:
-            raise UnseenError("its data are not at hand, and nothing draws any in their place.")
-        found.put(minutes(name, write_stand_in(entry, Path(stand_in)), SMALL))
-
-
-@contextmanager
-def reported(name: str) -> Iterator[None]:
-    """Print an error of a study, and go on."""
-    try:
-        yield
-    except UnseenError as error:
-        print(f"{name}: {str(error).splitlines()[0][:100]}", flush=True)
+        except UnseenError as error:
+            print(f"{name}: {str(error).splitlines()[0][:100]}", flush=True)
 
 
 def main() -> None:

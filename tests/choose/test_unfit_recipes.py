@@ -84,7 +84,7 @@ def test_what_the_channel_cannot_carry_is_refused_and_the_rest_is_played(tmp_pat
     assert candidates.rows == ("fedavg", "glm(steps=2)")
     assert "pools all data" in candidates.refused["deepall"]
     assert "cannot be played with these settings" in candidates.refused["bag(of='trees')"]
-    lines = forecast(plans(candidates, tmp_path / "out"), 1, candidates.refused)
+    lines = forecast(plans(candidates, tmp_path / "out"), candidates.refused)
     assert any(line.startswith("not applicable: deepall, which cannot") for line in lines)
     assert choose(play(candidates, tmp_path / "out")).refused == candidates.refused
 

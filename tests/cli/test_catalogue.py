@@ -16,6 +16,7 @@ from unseen import UnseenError
 from unseen.cli.catalogue import (
     CATALOGUES,
     FAMILIES,
+    clock,
     compositions,
     list_methods,
     list_studies,
@@ -149,3 +150,9 @@ def test_studies_are_listed_with_how_long_they_take() -> None:
         number, unit = times[name].split()
         assert float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit] == pytest.approx(minutes, 0.1)
     assert all(times[name].startswith("~") for name in kept["estimated"].keys() - kept["ran"])
+
+
+def test_times_for_people() -> None:
+    assert [clock(s) for s in (0.04, 59, 61, 3600, 90_000)] == [
+        "0.0 s", "59.0 s", "1.0 min", "1.0 h", "1.0 days",
+    ]  # fmt: skip

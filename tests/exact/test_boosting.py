@@ -229,7 +229,8 @@ def test_sites_together_send_the_same_bits_as_one_at_a_time():
     from unseen.engine.inprocess import InProcess
 
     class OneByOne(InProcess):
-        joint = False
+        def _ready(self, exchange, asks):
+            return {}
 
     x, y, _ = rows(classes=3)
     together = played("boost(trees=4)", sites(x, y, 3))

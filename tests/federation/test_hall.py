@@ -27,7 +27,7 @@ from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
 from unseen.sites.flower.site_messages import Waiting
 from unseen.sites.flower.terms import PROTOCOL, Facts, Refused, Terms
-from unseen.studies.tracking.state import Reader
+from unseen.studies.results.study_folder import StudyFolder
 
 SITES = {"0": "train", "15": "train", "30": "train", "75": "evaluate"}
 TABLE = "table(path='visits.csv', domain='site', label='died')"
@@ -117,10 +117,10 @@ def test_sites_write_the_records_of_one_process(
     hall = Hall(kits(tmp_path, SITES, tmp_path))
     federated.run(str(file), str(tmp_path / "sites"), hall, list(SITES))
     same(tmp_path / "one", tmp_path / "sites")
-    # Both are watched alike, by what both wrote of the study.
-    one, sites = (Reader(tmp_path / name).snapshot() for name in ("one", "sites"))
-    assert [p.job for p in sites.jobs] == [p.job for p in one.jobs] and sites.finished
-    assert (sites.notes, sites.title, sites.rounds) == ((), one.title, 2)
+    one, sites = (StudyFolder.open(tmp_path / name) for name in ("one", "sites"))
+    assert [job.job for job in sites.jobs()] == [job.job for job in one.jobs()]
+    assert all(job.finished for job in sites.jobs())
+    assert (sites.about["tasks"], sites.settings["rounds"]) == (one.about["tasks"], 2)
     asked = {site for site, question in hall.sent if "train" in str(question["head"])}
     assert asked == set(SITES)
 

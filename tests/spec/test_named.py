@@ -1,4 +1,4 @@
-"""Names that stand for studies, files that stand on others, and what a dry run foretells."""
+"""Names that stand for studies, files that stand on others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from unseen.cli.main import read_studies
 from unseen.errors import UnseenError
 from unseen.studies.execution import Study
-from unseen.studies.execution.costs.estimate import clock, estimates, report
-from unseen.studies.execution.plan import prepare_study
 from unseen.studies.settings.named import members, metrics_of, named_studies, settings_of
 from unseen.studies.settings.published import contents
 from unseen.studies.settings.study import StudySpec, recorded
@@ -136,39 +134,6 @@ def test_a_base_that_is_not_there(tmp_path: Path) -> None:
     own.write_text('base = "digit"\n')
     with pytest.raises(UnseenError, match="unknown study 'digit'; did you mean 'digits'"):
         Study.read(own)
-
-
-def test_an_estimate_covers_what_is_missing_and_grows_with_the_work(tmp_path: Path) -> None:
-    """Ten times the rounds and epochs are many times the seconds; jobs are those still to run."""
-    small = {
-        "dataset": "rotated-digits", "model": "mlp(widths=[8])", "methods": ["fedavg"],
-        "targets": ["0", "15"], "seeds": 2, "rounds": 2,
-    }  # fmt: skip
-    short, peak = estimates(prepare_study(Study(**small), tmp_path))
-    long, _ = estimates(
-        prepare_study(
-            Study(**{**small, "rounds": 20, "training": {"epochs": 10}}),
-            tmp_path,
-        )
-    )
-    assert [e.jobs for e in short] == [4]
-    assert long[0].seconds > 10 * short[0].seconds > 0
-    assert 50 < peak < 50_000
-    Study(**{**small, "targets": ["0"]}).run(tmp_path)
-    after, _ = estimates(prepare_study(Study(**small), tmp_path))
-    assert [e.jobs for e in after] == [2]
-    lines = report(after, peak, 2)
-    assert "fedavg: 2 x" in lines[1]
-    assert "in one process, about" in lines[-1] and lines[-1].endswith("GiB of memory in each")
-    alone = report(after, peak, 1)[-1]
-    assert "about" not in alone and "in one process; " in alone and alone.endswith("of memory")
-    assert report([], peak, 2) == ["nothing is left to run"]
-
-
-def test_times_for_people() -> None:
-    assert [clock(s) for s in (0.04, 59, 61, 3600, 90_000)] == [
-        "0.0 s", "59.0 s", "1.0 min", "1.0 h", "1.0 days",
-    ]  # fmt: skip
 
 
 def test_records_of_earlier_versions_are_read_without_a_setting_that_has_gone() -> None:

@@ -26,7 +26,6 @@ from unseen.studies.results.records import Job
 from unseen.studies.results.search_records import SearchRecord, place
 from unseen.studies.settings.search_plan import Tune
 from unseen.studies.settings.study import StudySpec
-from unseen.studies.tracking.state import Reader
 
 GRID: dict[str, Any] = {
     "space": {"training.optimiser": "sgd(lr=one(0.01, 0.3, 2.0))"},
@@ -374,9 +373,3 @@ def test_what_a_search_spends_of_privacy_is_said(table, tmp_path):
     noise = {"clients": "dp(clip=1.0, noise=1.0, delta=1e-4)", "columns": ranges}
     results = study(table, **USUAL, tune=DRAWN | {"trials": 2}, privacy=noise).run(tmp_path / "out")
     assert "adds up over 2 trials" in " ".join(results.protocol(results.study.selection))
-
-
-def test_watch_says_how_far_the_searches_are(table, tmp_path):
-    study(table, **USUAL, tune=DRAWN | {"trials": 2}).run(tmp_path / "out")
-    notes = Reader(tmp_path / "out").snapshot().notes
-    assert "1 of 1 searches have ended; 2 trials are scored" in notes

@@ -78,7 +78,7 @@ def choose(
         data: A data frame or a csv file, with `site` and `label`; a folder of images; or a study,
             its name or its file.
         out: The folder of page and records; None for choices/NAME.
-        dry_run: Whether to train nothing, and return what a choice would take, as lines.
+        dry_run: Whether to train nothing, and return how many trainings a choice takes, as lines.
         options: See `Options`.
     """
     check_known("option of unseen.choose", Options.__annotations__, *options)
@@ -102,7 +102,7 @@ def choose(
     folder_of = Path(out) if out is not None else Path("choices") / candidates.study.name
     records, jobs = folder_of / "records", options.get("jobs", 1)
     if dry_run:
-        return forecast(plans(candidates, records, place), jobs, candidates.refused)
+        return forecast(plans(candidates, records, place), candidates.refused)
     backend = options.get("backend", "in-process")
     choice = answer(play(candidates, records, jobs=jobs, data_dir=place, backend=backend))
     write(choice, candidates.rates, folder_of)

@@ -75,13 +75,24 @@ def list_studies() -> Rows:
 
 def durations() -> dict[str, str]:
     """Return study -> how long it takes on two cores; what was not run but estimated has a ~."""
-    from unseen.studies.execution.costs.estimate import clock
-
     minutes = json.loads(
         files("unseen.studies.settings").joinpath("minutes.json").read_text("utf-8")
     )
     times = {name: f"~{clock(60 * value)}" for name, value in minutes["estimated"].items()}
     return times | {name: clock(60 * value) for name, value in minutes["ran"].items()}
+
+
+def clock(seconds: float) -> str:
+    """Return a span of time in the largest unit that fits.
+
+    Example:
+        >>> clock(0.4), clock(75), clock(4000), clock(200000)
+        ('0.4 s', '1.2 min', '1.1 h', '2.3 days')
+    """
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def compositions() -> dict[tuple[str, str], str | None]:

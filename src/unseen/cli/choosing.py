@@ -61,8 +61,7 @@ def choose(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of page and records (default: choices/NAME).
         backend: Where clients run: in-process, flower-simulation.
-        dry_run: Check everything, say how many trainings there are and what they take; train
-            nothing.
+        dry_run: Check everything, say how many trainings there are; train nothing.
     """
     from unseen.studies.choice import choose as answer
     from unseen.studies.choice import play
@@ -90,11 +89,8 @@ def choose(
         print(line, file=sys.stderr)
 
     if dry_run:
-        print(
-            "\n".join(
-                forecast(plans(candidates, place / "records", data_dir), jobs, candidates.refused)
-            )
-        )
+        planned = plans(candidates, place / "records", data_dir)
+        print("\n".join(forecast(planned, candidates.refused)))
         return
     try:
         trials = play(

@@ -26,7 +26,7 @@ from unseen.studies.settings.named import parse_override
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
-    "choose", "open", "tune", "study", "table", "compare", "report", "watch", "train", "predict",
+    "choose", "open", "tune", "study", "table", "compare", "report", "train", "predict",
     "evaluate", "export", "serve", "list", "show", "new", "data", "federation",
     "audit", "track", "cite",
 )  # fmt: skip
@@ -60,7 +60,7 @@ for command in (
     table,
     compare,
     *(serving.train, serving.predict, serving.evaluate, serving.export, model_server.serve),
-    *(readers.report, readers.watch, readers.track),
+    *(readers.report, readers.track),
     new,
 ):
     app.command()(command)
@@ -117,7 +117,7 @@ def study(
     trackers = listed(track)
     for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):
         if dry_run:
-            describe(study, folder, data_dir, jobs)
+            describe(study, folder, data_dir)
             continue
         if line := study.first_line:
             print(line, file=sys.stderr)
@@ -174,20 +174,19 @@ def audit(
         print(path)
 
 
-def describe(study: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
-    """Print what a study would do and cost."""
+def describe(study: Any, folder: Path, data_dir: Path | None) -> None:
+    """Print what a study would do."""
     from unseen.core.templates import render
     from unseen.data.standin import NO_RESULT
-    from unseen.studies.execution.costs.estimate import estimates, report
     from unseen.studies.execution.plan import prepare_study
     from unseen.studies.execution.search import jobs_of
+    from unseen.studies.settings.length import in_words
 
     planned = prepare_study(study, folder, data_dir)
     planned.check_code()
-    limit = None if study.patience is None else study.rounds
-    costs = report(*estimates(planned), processes, limit)
-    values = {"name": study.name, "planned": planned, "costs": costs, "no_result": NO_RESULT}
+    values = {"name": study.name, "planned": planned, "no_result": NO_RESULT}
     values["trials"] = jobs_of(study, planned.methods, planned.tasks)
+    values["length"] = in_words(study.rounds, study.patience)
     print(render("unseen.cli", "templates/study.txt.jinja", **values), end="")
 
 

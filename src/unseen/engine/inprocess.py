@@ -63,9 +63,6 @@ class InProcess(Backend):
             `unseen.core.row_store.RowMatrix`.
     """
 
-    #: Whether locals that can answer for all clients at once do.
-    joint = True
-
     def __init__(
         self,
         model: Model,
@@ -145,7 +142,7 @@ class InProcess(Backend):
             asks: Returns what is asked of every client by every single federation.
         """
         ready: dict[Key, Local] = {}
-        if not self.joint or not any(isinstance(one, JointLocal) for one in single(exchange.local)):
+        if not any(isinstance(one, JointLocal) for one in single(exchange.local)):
             return ready
         alike: dict[tuple[int, int], list[Ask]] = {}
         for ask in asks():

@@ -1,6 +1,5 @@
 """What a choice will take, before anything is trained."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +8,9 @@ from unseen.studies.choice.playing import Candidates
 from unseen.studies.choice.rate_search import studies
 from unseen.studies.choice.rates import changed, learning_rate, until_flat
 from unseen.studies.choice.trials import BASE
-from unseen.studies.execution.costs.estimate import Estimate, estimates, report
 from unseen.studies.execution.plan import Plan, prepare_study
 from unseen.studies.results.study_folder import StudyFolder
+from unseen.studies.settings.length import in_words
 from unseen.studies.settings.study import StudySpec
 
 
@@ -47,31 +46,23 @@ def recorded_factor(study: StudySpec, folder: Path) -> float:
     return learning_rate(optimiser) / learning_rate(study.training.optimiser)
 
 
-def forecast(
-    planned: Sequence[Plan], processes: int, refused: Mapping[str, str] | None = None
-) -> list[str]:
-    """Return how many trainings there are, how many are left, and what these take, as lines.
-
-    Every recipe is measured once; its other trainings count as much.
+def forecast(planned: Sequence[Plan], refused: Mapping[str, str] | None = None) -> list[str]:
+    """Return how many trainings there are, how many are left and how long they are, as lines.
 
     Args:
         planned: What `plans` returns.
-        processes: How many run at a time.
         refused: Recipe that is not played -> why.
     """
-    missing = Counter(job.method for plan in planned for job in plan.missing)
-    results, peak = list[Estimate](), 0.0
-    for plan in planned:
-        fresh = set(missing) - {one.method for one in results}
-        names = tuple(name for name in plan.methods if name in fresh)
-        costs, memory = estimates(replace(plan, methods=names))
-        results += [replace(one, jobs=missing[one.method]) for one in costs]
-        peak = max(peak, memory)
-    total, left = sum(len(plan.jobs) for plan in planned), missing.total()
+    total = sum(len(plan.jobs) for plan in planned)
+    left = sum(len(plan.missing) for plan in planned)
     lines = [f"trainings: {total}, of which {left} are still to run"]
+    specs = [plan.setting.study for plan in planned]
+    lengths = dict.fromkeys(in_words(spec.rounds, spec.patience) for spec in specs)
+    lines.append(f"length of a training: {' or '.join(lengths)}, unless its recipe sets another")
     unable = dict(refused or {})
     for plan in planned:
         unable |= plan.not_applicable
     lines += [f"not applicable: {name}, which {why}" for name, why in unable.items()]
-    lines += [f"warning: {text}" for text in dict.fromkeys(w for p in planned for w in p.warnings)]
-    return lines + report(results, peak, processes)
+    return lines + [
+        f"warning: {text}" for text in dict.fromkeys(w for p in planned for w in p.warnings)
+    ]

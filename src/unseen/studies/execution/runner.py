@@ -277,16 +277,13 @@ def searched(
         )  # fmt: skip
 
 
-def search_alone(
-    planned: Plan, jobs: int = 1, progress: bool = False, work: Way | None = None
-) -> tuple[SearchRecord, ...]:
+def search_alone(planned: Plan, jobs: int = 1, progress: bool = False) -> tuple[SearchRecord, ...]:
     """Run the missing trials of a checked study's searches, and no job of the study itself.
 
     Args:
         planned: The study.
         jobs: How many processes run jobs.
         progress: Whether a bar shows the jobs that are done.
-        work: What carries out the jobs; None: this process and `jobs` like it.
     """
     folder = planned.setting.out
     unable = [f"{name} {reason}" for name, reason in planned.not_applicable.items()]
@@ -298,7 +295,7 @@ def search_alone(
         check_folder(planned, strict=folder.joinpath(FOLDER).exists())
         planned.check_code()
         study_file.write(folder, planned.content())
-        records = searched(planned, work or way(planned.setting.study), jobs, progress)
+        records = searched(planned, way(planned.setting.study), jobs, progress)
     return tuple(records.values())
 
 
@@ -333,8 +330,7 @@ def only_one(folder: Path) -> Iterator[None]:
         what = f"{folder} is a file; results need a folder."
         raise UnseenError(what, remedy="Choose another --out.") from None
     try:
-        # `unseen watch` takes a shared lock for a moment.
-        with FileLock(folder / ".lock", timeout=1):
+        with FileLock(folder / ".lock", timeout=0):
             yield
     except Timeout:
         what = f"another run is writing to {folder}."

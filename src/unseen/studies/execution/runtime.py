@@ -61,7 +61,6 @@ class Runtime:
         seed: int,
         *,
         evaluates: bool = True,
-        network: nn.Module | None = None,
         device: str | None = None,
         clients: int | None = None,
     ) -> Self:
@@ -74,14 +73,13 @@ class Runtime:
             text: The expression.
             seed: The job's seed.
             evaluates: Whether the study's evaluations are exchanges of the method.
-            network: A network with other weights than the study's first.
             device: Another device than the study's.
             clients: How many clients train, where not all of them are here.
         """
         study = setting.study
         method = composed(text, study, data)
         roster = method.gather(prepared.sources) if method.gather else prepared.sources
-        plan = blueprint(setting, prepared, seed, clients or len(roster), network)
+        plan = blueprint(setting, prepared, seed, clients or len(roster))
         model = as_model(adapted(method, plan), study, prepared.shape, device)
         method = method.completed(model, plan)
         check_completed(method, study, plan.clients)

@@ -41,12 +41,11 @@ def permuted(differences: Sequence[float]) -> float:
     return (1 + far) / (1 + DRAWS)
 
 
-def equivalence(differences: Sequence[float], margin: float = MARGIN) -> float | None:
-    """Return the p of two one-sided t-tests that the mean difference is within ± the margin.
+def equivalence(differences: Sequence[float]) -> float | None:
+    """Return the p of two one-sided t-tests that the mean difference is within ± `MARGIN`.
 
     Args:
         differences: One for each site.
-        margin: In the unit of the differences.
 
     Returns:
         The larger p of the two; None for fewer than two differences.
@@ -61,11 +60,11 @@ def equivalence(differences: Sequence[float], margin: float = MARGIN) -> float |
         return None
     centre, freedom = mean(differences), len(differences) - 1
     if not error:
-        return float(abs(centre) >= margin)
+        return float(abs(centre) >= MARGIN)
     return float(
         max(
-            student.sf((centre + margin) / error, freedom),
-            student.cdf((centre - margin) / error, freedom),
+            student.sf((centre + MARGIN) / error, freedom),
+            student.cdf((centre - MARGIN) / error, freedom),
         )
     )
 

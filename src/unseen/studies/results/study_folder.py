@@ -27,7 +27,7 @@ from unseen.studies.results.statistics import mean
 from unseen.studies.results.study_file import NAME, code
 from unseen.studies.settings import user_code
 
-State = Literal["done", "diverged", "running", "stopped", "damaged", "waiting"]
+State = Literal["done", "diverged", "stopped", "damaged", "waiting"]
 #: round -> value.
 Curve = Mapping[int, float]
 #: Bytes at the end of a file in which its last record is sought first.
@@ -92,12 +92,6 @@ class JobFolder:
         """Return sizes and times of all files: equal stamps, equal records."""
         stats = ((file.name, file.stat()) for file in sorted(self.folder.glob("*.json*")))
         return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-
-    @property
-    def last_write(self) -> float | None:
-        """When the records last grew, in seconds since the epoch."""
-        times = (modified(self.folder / name) for name in records.FILES)
-        return max((t for t in times if t is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class Table:
         names = dict(zip(levels, (BEST, SECOND), strict=False)) if ordered else {}
         return {i: names.get(x, PLAIN) for i, x in values.items()}
 
-    def ranking(self, alpha: float = 0.05) -> Ranking:
+    def ranking(self) -> Ranking:
         """Rank the methods that have every number by their means at each task."""
         places = [self.tasks.index(task) for task in self.counted or self.tasks]
         rows = [[row[i] for i in places] for row in self.cells]
@@ -118,7 +118,7 @@ class Table:
         complete = ((m, row) for m, row in pairs if all(cell.complete for cell in row))
         # Rounded: equal means may differ in their last bits.
         means = {m: [round(mean(cell.values), 12) for cell in row] for m, row in complete}
-        return rank(means, self.lower, alpha)
+        return rank(means, self.lower)
 
     def _cells(self, tail: bool) -> list[tuple[Cell, ...]]:
         """Return each method's cells, with its percentile if that is shown."""

@@ -237,7 +237,7 @@ def check(names: Sequence[str]) -> None:
             raise nearest("tracker", name, TRACKERS)
         for package in PACKAGES[name]:
             if find_spec(package) is None:
-                instead = "leave it out and follow the run by unseen watch"
+                instead = "leave it out and follow the bar of the run"
                 raise absent(package, f"track = {name!r} needs", name, instead)
 
 
