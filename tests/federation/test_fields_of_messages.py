@@ -88,6 +88,8 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
     if path:
         yield path, value
     inner = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        inner = enumerate(value[:1])  # the others are like it
     for key, own in inner:
         yield from leaves(own, (*path, key))
 
@@ -96,6 +98,9 @@ def put(value: Any, path: tuple[Any, ...], other: Any) -> Any:
     if not path:
         return other
     first, *rest = path
+    if isinstance(value, list):
+        own = put(value[first], tuple(rest), other)
+        return [*value[:first], *([] if own is GONE else [own]), *value[first + 1 :]]
     if other is GONE and not rest:
         return {key: own for key, own in value.items() if key != first}
     return {**value, first: put(value[first], tuple(rest), other)}
