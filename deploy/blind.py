@@ -1,4 +1,4 @@
-"""Three hospitals, encrypted PPDG and a server that never holds the model; what it did hold.
+"""Three hospitals, encrypted FedAvg and a server that never holds the model; what it did hold.
 
     python deploy/blind.py DATA WORK
 
@@ -73,7 +73,7 @@ JOB, FINAL = Path("records/fedavg/target/seed-0"), "final.safetensors"
 MOMENTS = ("round 2, train", "round 3, train", "round 3, validate", "round 4, train")
 TEXT = """# Three hospitals, and a server that never holds the model
 
-Encrypted PPDG over TLS with `privacy.server = "blind"`. Cleveland, Hungary and the VA train;
+Encrypted FedAvg over TLS with `privacy.server = "blind"`. Cleveland, Hungary and the VA train;
 Switzerland evaluates. `deploy/blind.py` types the commands, copies the server's memory and files
 while they run, and writes this page. The result: a server that follows the protocol holds no key,
 no update and no model after round 0, and the figures equal those in the clear up to rounding.
