@@ -119,7 +119,7 @@ class Session:
         from unseen.data.tables.table_files import sheet_of
 
         if not path.exists():
-            self.problem = f"there is no file or folder {path}."
+            self.problem = f"{path} is neither a file nor a folder."
             return
         self.columns = () if path.is_dir() else tuple(sheet_of(None, path).columns)
         self.data, self.findings, self.command, self.doing = path, "", (), ""
@@ -261,7 +261,7 @@ def form(kind: str, body: bytes) -> dict[str, tuple[str, bytes]]:
 
 
 def download(session: Session, name: str) -> tuple[bytes, str]:
-    """Return a file of the answer and its type; nothing where there is no such file."""
+    """Return a file of the answer and its type; empty where the answer lacks it."""
     model = session.place / "model"
     files = {
         "choice.html": (session.place / "answer" / "choice.html", "text/html"),

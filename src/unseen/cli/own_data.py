@@ -119,7 +119,7 @@ def _next(options: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
 
 def _of_words(options: Mapping[str, Any], refused: str) -> dict[str, Any]:
-    """Return what settles a column of numbers and words.
+    """Return the remedy for a column that mixes numbers and words.
 
     Where all are numbers with a decimal comma it is that; few other words are missing values.
     """

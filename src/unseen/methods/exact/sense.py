@@ -54,7 +54,7 @@ def senseless(sender: Sender, row: Tensor, most: int | None) -> str | None:
 
 
 def _of_counts(sender: Counts, row: Tensor) -> tuple[str | None, Tensor]:
-    """Return what is wrong with counts of cells, and all numbers of rows that they say."""
+    """Return the fault of counts of cells, and every number of rows that they state."""
     cells = (len(row) - 1 - (sender.classes or 1)) // (GRID + 1) * (GRID + 1)
     columns, total = row[:cells].view(-1, GRID + 1).sum(1), row[cells : cells + 1]
     labels = row[cells + 1 :] if sender.classes is not None else row[:0]

@@ -76,7 +76,7 @@ def unions(counts: Array, least: int, ends: Array | None = None) -> Array:
 
 
 def spread(children: Array, parents: Array, least: int) -> Array:
-    """Return what is sent of two children each, as the parents' sums are spread over joined bins.
+    """Spread the parents' sums over joined bins, and return the two children's sums to send.
 
     Args:
         children: Their sums [G, 2 pairs, d, B, 3].

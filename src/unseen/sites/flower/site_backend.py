@@ -149,7 +149,7 @@ class Sites(Backend):
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]
 
     def envelope(self, turn: Turn, kind: str) -> tuple[str, dict[str, Value]]:
-        """Return what every message of an exchange is about, and what it has beside its content."""
+        """Return the subject and the envelope of every message of an exchange."""
         own = replace(self.position, round=turn.round, exchange=turn.exchange)
         about = f"{own.method} · {own.task} · seed {own.seed}"
         about += f" · round {turn.round} · {turn.exchange} · layout {own.layout}"

@@ -44,7 +44,7 @@ def seconds_of(text: str) -> float:
 
 
 def foreseen(recipe: str, seconds: Mapping[str, float], sources: int) -> float:
-    """Return what one training of a usual recipe takes, by those of its parts; 0 if not known.
+    """Return the seconds of one training of a usual recipe, from its parts; 0 if unknown.
 
     Args:
         recipe: Its expression.

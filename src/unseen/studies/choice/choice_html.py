@@ -99,7 +99,7 @@ def html(choice: Choice, next_command: str) -> str:
 
 
 def before(choice: Choice) -> list[str]:
-    """Return what to know before the figure."""
+    """Return the warnings that come before the figure."""
     content = choice.to_json()
     open_ends = [f"Not finished: {name}, {reason}." for name, reason in choice.unfinished.items()]
     return [*choice.doubts, *whole_range(content), *against_constant(content), *open_ends]

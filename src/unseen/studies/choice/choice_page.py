@@ -125,7 +125,7 @@ def against_others(choice: Choice) -> list[str]:
 
 
 def costs_less(choice: Choice) -> str:
-    """Return what the recommended recipe needs less of than the one with the best mean."""
+    """Return the cost in which the recommended recipe is below the one with the best mean."""
     row, best = choice.row(choice.recipe), choice.row(choice.best)
     if row.sees != best.sees:
         return f"needs {SERVER[row.sees]} at the server, and not {SERVER[best.sees]}"

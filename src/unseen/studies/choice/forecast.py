@@ -47,7 +47,7 @@ def recorded_factor(study: StudySpec, folder: Path) -> float:
 
 
 def forecast(planned: Sequence[Plan], refused: Mapping[str, str] | None = None) -> list[str]:
-    """Return how many trainings there are, how many are left and how long they are, as lines.
+    """Return lines with the number of trainings, how many are left, and their length.
 
     Args:
         planned: What `plans` returns.

@@ -147,7 +147,7 @@ def play(
 
 
 def tracker_of(candidates: Candidates, out: Path, data_dir: Path | None, jobs: int) -> Tracker:
-    """Return what follows the trainings of candidates."""
+    """Return the tracker of the candidates' trainings."""
     study, names = candidates.study, data_of(candidates.study, data_dir).names
     groups = min(candidates.groups, len(names))
     alone = {ALONE: len(names)} if candidates.alone else {}
@@ -298,7 +298,7 @@ def with_constant(trials: Trials, results: Results) -> Trials:
 
 
 def alone_elsewhere(search: Search, factor: float, out: Path) -> Trial:
-    """Return how one site's own model does at all others, at a rate."""
+    """Return the figures of each site's own model at all other sites, at one rate."""
     search.say(f"{ALONE}: {BASE} at one site, tried at the others")
     with warnings.catch_warnings():  # one site's troubles are not those of the study
         warnings.simplefilter("ignore")

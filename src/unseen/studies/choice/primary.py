@@ -50,7 +50,7 @@ def primary(trials: Trials, recipe: str) -> Primary | None:
 
 
 def shows(sites: int, comparisons: int) -> bool:
-    """Return whether Wilcoxon's test of so many sites can be below 0.05 after Holm at all.
+    """Return whether Wilcoxon's test over these sites can fall below 0.05 after Holm.
 
     Example:
         >>> shows(4, 1), shows(6, 1), shows(6, 8)
@@ -60,7 +60,7 @@ def shows(sites: int, comparisons: int) -> bool:
 
 
 def halving(sites: int) -> int:
-    """Return how many sites would halve the interval of the mean over so many.
+    """Return the number of sites that would halve the interval of the mean.
 
         t_{n−1} / √n ≤ ½ t_{K−1} / √K
 

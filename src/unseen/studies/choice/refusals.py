@@ -67,7 +67,7 @@ def served(candidates: Candidates, data_dir: Path | None) -> Candidates:
 
 
 def doubts_of(data: DataSet) -> tuple[str, ...]:
-    """Return what data say against any figure: what gives the label away, an outcome of few rows.
+    """Return warnings about the data: a column that gives the label away, a rare outcome.
 
     Args:
         data: The study's data set.

@@ -49,7 +49,7 @@ def answer_lines(choice: Choice, page: Path, data: Path) -> list[str]:
 
 
 def minded(choice: Choice) -> list[str]:
-    """Return what to know before the figure: of the data, of the figures, of what is unfinished."""
+    """Return the warnings that come before the figure: data, figures, unfinished training."""
     content = choice.to_json()
     open_ends = [
         f"{name}: {why}." for name, why in choice.unfinished.items() if counts(choice, name)
