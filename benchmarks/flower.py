@@ -140,6 +140,8 @@ def until(true: Callable[[], object], seconds: float) -> None:
 def federation(folder: Path) -> Iterator[Callable[[Path, str], None]]:
     """A SuperLink and a SuperNode for each site, in plaintext; gives what starts a run."""
     from unseen.engine.messages import QUIET
+    from unseen.sites.kits.kit_spec import Federation
+    from unseen.sites.kits.provision import provision
 
     home, number = folder / "home", port()
     home.mkdir()
@@ -177,9 +179,10 @@ def federation(folder: Path) -> Iterator[Callable[[Path, str], None]]:
         begin("flower-superlink", "--insecure", "--port", str(number),
               "--disable-runtime-dependency-installation")  # fmt: skip
         until(listening, 120)
+        sites = dict.fromkeys(SITES, "train")
+        provision(Federation(name="bench", servers=("localhost",), sites=sites), folder / "kits")
         for site in SITES:
             kit = folder / "kits" / site
-            kit.mkdir(parents=True)
             (kit / "join.toml").write_text(f'name = "{site}"\ndata = "{folder}"\n')
             rules = 'approval = "auto"\nsigned = false\n[least]\nexamples = 1\n'
             (kit / "site.toml").write_text(rules)

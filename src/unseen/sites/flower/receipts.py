@@ -25,6 +25,9 @@ RULE = "receipts"
 def receipt(asked: Admitted) -> str:
     """Return this site's signature under the message that it answers."""
     kit = asked.site.kit or Path()
+    if not (kit / MEMBER).is_file():
+        what = f"The kit {kit} has no {MEMBER}, so that this site cannot sign what it received."
+        raise UnseenError(what, remedy="Get a kit from the authority: `federation provision`.")
     return json.dumps(signed(_statement(asked, read(kit / MEMBER)), kit / MEMBER_KEY))
 
 
