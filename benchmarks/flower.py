@@ -183,7 +183,8 @@ def federation(folder: Path) -> Iterator[Callable[[Path, str], None]]:
         provision(Federation(name="bench", servers=("localhost",), sites=sites), folder / "kits")
         for site in SITES:
             kit = folder / "kits" / site
-            (kit / "join.toml").write_text(f'name = "{site}"\ndata = "{folder}"\n')
+            joined = f'name = "{site}"\nfederation = "bench"\ndata = "{folder}"\n'
+            (kit / "join.toml").write_text(joined)
             rules = 'approval = "auto"\nsigned = false\n[least]\nexamples = 1\n'
             (kit / "site.toml").write_text(rules)
             begin("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{number}", "--port",
@@ -228,6 +229,10 @@ def ours(folder: Path, start: Callable[[Path, str], None], rounds: int) -> list[
     seen: list[float] = []
 
     def finished() -> bool:
+        for path in out.glob("records/*/*/*/messages.jsonl"):
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n") and (fault := json.loads(line).get("fault")):
+                    raise RuntimeError(f"a site did not answer: {fault}")
         found = list(out.glob("records/*/*/*/source.jsonl"))
         lines = found[0].read_text().count("\n") // len(SITES) if found else 0
         seen.extend([time.time()] * (lines - len(seen)))
