@@ -13,6 +13,7 @@ Each waits for something in Flower:
 - `serve_by`: bounds of connections and of silence as options of the SuperLink;
 - `bound_answers`: a limit on the size of a message that the ServerApp pulls
   (flwrlabs/flower, issue 3006, is about the limit of one piece);
+- `drop_messages`: a SuperNode that forgets a message whose run ended while it came;
 - `wait_for_database`: a longer `busy_timeout` of SQLite;
 - `wait_for_start`: a start-up time of a task that is longer than 30 s;
 - `unseen.sites.prefork`: a warm executor for ClientApps.
@@ -245,18 +246,36 @@ def refuses_foreign_apps() -> bool:
 
 
 def with_check(pull: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Flower's own function with its check of apps switched on."""
+    """Return Flower's own function with its check of apps, and without messages of ended runs."""
 
-    def pull_checked(*arguments: Any, get_fab: Callable[[str, int], Any], **named: Any) -> Any:
+    def pull_checked(*, state: Any, get_fab: Callable[[str, int], Any], **named: Any) -> Any:
         def licensed(digest: str, run: int) -> Any:
             fab = get_fab(digest, run)
             fab.verifications["valid_license"] = "compared"
             return fab
 
         named["trusted_entities"] = {"own": ""}
-        return pull(*arguments, get_fab=licensed, **named)
+        run = pull(state=state, get_fab=licensed, **named)
+        if run is None:
+            drop_messages(state)
+        return run
 
     return pull_checked
+
+
+def drop_messages(state: Any) -> None:
+    """Drop what a SuperNode keeps of a message whose run ended while it came.
+
+    Note:
+        Flower starts a process for such a message all the same. Its reply would be sent in the
+        place of the reply to the next message, and every later one a message late.
+    """
+    from flwr.common.constant import SubStatus
+
+    for task in state.get_tasks():
+        state.finish_task(task.task_id, SubStatus.STOPPED, "the run ended")
+    left = [message.metadata.message_id for message in state.get_messages_legacy()]
+    state.delete_messages(message_ids=left)
 
 
 def wait_for_start() -> None:
