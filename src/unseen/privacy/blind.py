@@ -97,13 +97,7 @@ class State:
 
 
 def seal_state(state: State, secret: bytes, job: str) -> bytes:
-    """Encrypt and authenticate a state with the sites' shared secret.
-
-    Args:
-        state: What is sealed.
-        secret: The file of the key that all sites share.
-        job: The run that it belongs to.
-    """
+    """Encrypt and authenticate a state with the sites' shared secret."""
     salt, bound = os.urandom(32), json.dumps([job, state.after]).encode()
     content = _cipher(secret, salt).encrypt(bytes(12), state.packed(), bound)
     return wire.pack({"kind": "state", "job": job, "after": state.after}, [salt, content])
@@ -111,11 +105,6 @@ def seal_state(state: State, secret: bytes, job: str) -> bytes:
 
 def open_state(content: bytes, secret: bytes, job: str) -> State:
     """Return a state that was sealed.
-
-    Args:
-        content: The sealed state.
-        secret: The file of the key that all sites share.
-        job: The run that it must belong to.
 
     Raises:
         BadReply: It was changed, or is of another run or key.
@@ -221,12 +210,6 @@ class Server(ckks.Server):
 
 class Site(ckks.Site):
     """A site's side: it has the model from the cargo, and takes the server's step for itself.
-
-    Args:
-        method: The method, as the sites play it.
-        name: The site.
-        files: Those of its keys.
-        job: The run that sealed states belong to.
 
     Attributes:
         working: The state that this site works with in the current exchange.

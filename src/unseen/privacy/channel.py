@@ -61,9 +61,7 @@ class Channel(ABC):
     def unserved(self, slot: Slot, sites: int) -> Iterator[tuple[str, str]]:
         """Yield why a slot cannot work on this channel, and the remedy.
 
-        Args:
-            slot: The slot.
-            sites: How many train; 0 where this is not known.
+        `sites` is how many train, 0 where this is not known.
         """
         if (rule := slot.combine) is not None and rule.sees == "updates":
             what = "reads every coordinate of every update, which only its client sees"
@@ -82,20 +80,15 @@ class Channel(ABC):
     def keys(self, names: Sequence[str], shared: Files) -> tuple[Files, dict[str, Files]]:
         """Return the files of keys: the server's, and each site's by name.
 
-        Args:
-            names: The sites that get new keys.
-            shared: Files that other sites have; all sites of these get a new file of public halves.
+        `names` get new keys. `shared` are the files that other sites have; with masks, all of these
+        get a new file of public halves.
         """
         raise UnseenError(f"the channel {self.name!r} has no keys.")
 
     def site(self, method: Method, name: str, files: Files, job: str = "") -> Site:
         """Return a site's side.
 
-        Args:
-            method: The method, as the sites play it.
-            name: The site.
-            files: Its own files of keys.
-            job: The run that sealed states belong to.
+        `files` are its own, and `job` is the run that sealed states belong to.
         """
         raise UnseenError(f"the channel {self.name!r} has no side at a site.")
 
@@ -257,12 +250,7 @@ CHANNELS: Mapping[str, Callable[..., Channel]] = {"clear": Clear, "ckks": CKKS, 
 
 
 def read(expression: str, server: ServerName = "clear") -> Channel:
-    """Return the channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`.
-
-    Args:
-        expression: The study's `privacy.channel`.
-        server: The study's `privacy.server`.
-    """
+    """Return the channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`."""
     calls = parse(expression)
     if len(calls) != 1:
         raise UnseenError(f"a study has one channel; found {len(calls)} joined by +.")
@@ -280,10 +268,7 @@ def read(expression: str, server: ServerName = "clear") -> Channel:
 def check(kind: Channel, method: Method, sites: int = 0) -> None:
     """Refuse, before the run, a method that the channel or the server cannot serve.
 
-    Args:
-        kind: The channel.
-        method: The method.
-        sites: How many train, once the method is completed for them.
+    `sites` is how many train, once the method is completed for them.
 
     Raises:
         Incompatible: They do not go together.
@@ -305,11 +290,7 @@ def check(kind: Channel, method: Method, sites: int = 0) -> None:
 def wrap(kind: Channel, method: Method, backend: InProcess, names: Sequence[str]) -> LocalSites:
     """Return the in-process backend behind the channel, with keys made here for this run.
 
-    Args:
-        kind: The study's channel.
-        method: The method, as the sites play it.
-        backend: Where clients train.
-        names: All who take part, those who only evaluate included.
+    `names` are all who take part, those who only evaluate included.
     """
     check(kind, method)
     public, private = kind.keys(names, {})

@@ -57,13 +57,7 @@ def leave(site: Site, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn
 
 
 class Channelled(Backend):
-    """A backend whose clients are sites behind a channel; a subclass gets bytes there and back.
-
-    Args:
-        backend: The same without a channel, whose model, clients and memories are taken.
-        serve: Makes the server's side.
-        memories: What a checkpoint held, of the server's side and of the clients here.
-    """
+    """A backend whose clients are sites behind a channel; a subclass gets bytes there and back."""
 
     server: ServerSide
 
@@ -79,11 +73,7 @@ class Channelled(Backend):
     ) -> list[Reply]:
         """Return one reply for each client, in the order of the names.
 
-        Args:
-            exchange: What is asked for.
-            inbox: What the server has, stand-ins included: replies must fit it.
-            clients: To whom it goes.
-            opened: Opens what comes from a client.
+        Replies must fit the inbox, stand-ins included. `opened` opens what comes from a client.
         """
 
     @abstractmethod
@@ -153,13 +143,7 @@ class Channelled(Backend):
 
 
 class LocalSites(Channelled):
-    """Sites in this process: every message is bytes both ways.
-
-    Args:
-        backend: Where clients train.
-        sites: Name -> the channel's side.
-        serve: Makes the server's side.
-    """
+    """Sites in this process: every message is bytes both ways."""
 
     def __init__(self, backend: InProcess, sites: dict[str, Site], serve: Serve) -> None:
         super().__init__(backend, serve, backend.memories)

@@ -87,23 +87,11 @@ class Site(ABC):
         return self.pending.get("label", {"round": None})
 
     def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
-        """Return the inbox as this site's local part sees it.
-
-        Args:
-            inbox: The entries that travel in the clear.
-            cargo: What is sent in place of the others.
-            turn: The exchange that it is for.
-        """
+        """Return the inbox as this site's local part sees it."""
         return inbox
 
     def seal(self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn) -> dict[str, bytes]:
         """Seal a reply's rows; of a row that is not finite the fault alone leaves.
-
-        Args:
-            exchange: What the reply is to.
-            reply: The client's reply.
-            inbox: What the client received.
-            turn: Which round it is.
 
         Returns:
             Slot -> message.

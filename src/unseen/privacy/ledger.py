@@ -47,10 +47,6 @@ class _Call:
 class Metered(Backend):
     """A backend whose replies are measured on the way.
 
-    Args:
-        backend: The backend.
-        method: The method that it plays.
-
     Note:
         A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
     """
@@ -89,12 +85,7 @@ class Metered(Backend):
         return [self._line(call) for call in calls]
 
     def resume(self, folder: Path, roster: Sequence[str]) -> None:
-        """Count what an earlier run of the same job spent.
-
-        Args:
-            folder: The job's, with its ledger.
-            roster: All clients of the study.
-        """
+        """Count what an earlier run of the same job spent."""
         exchanges = {exchange.name: exchange for exchange in self.method.exchanges}
         for line in read_lines(folder / LEDGER):
             if exchange := exchanges.get(line.get("exchange", "")):
@@ -190,13 +181,7 @@ def row_bytes(replies: Sequence[Reply]) -> list[dict[str, int]]:
 
 
 def measured(client: str, reply: Reply, sizes: Mapping[str, int]) -> list[Disclosure]:
-    """Return the bytes of a reply as it stands: every row, and all scalars together.
-
-    Args:
-        client: Whose reply it is.
-        reply: The reply.
-        sizes: The bytes of its rows, by slot.
-    """
+    """Return the bytes of a reply as it stands: every row, and all scalars together."""
     rows = [Disclosure(client, name, "plain", size) for name, size in sizes.items() if size]
     numbers = sum(
         1 if isinstance(value, float | int) else torch.as_tensor(value).numel()
@@ -206,12 +191,7 @@ def measured(client: str, reply: Reply, sizes: Mapping[str, int]) -> list[Disclo
 
 
 def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
-    """Return the record of what is exchanged before round 0.
-
-    Args:
-        clients: Who exchanges it.
-        statistics: The sums by which tables are standardised.
-    """
+    """Return the record of what is exchanged before round 0."""
     names, size = sorted(clients), statistics.numel() * statistics.element_size()
     item = {"slot": "statistics", "form": "plain", "bytes": [size] * len(names)}
     return [{"round": 0, "exchange": "statistics", "clients": names, "left": [item]}]
@@ -250,9 +230,6 @@ def summary(lines: Iterable[Record]) -> Summary:
 
 def card(folder: Path | str) -> list[str]:
     """Return what a model card says of a job's privacy.
-
-    Args:
-        folder: Folder of one job, which has its `ledger.jsonl`.
 
     Returns:
         Lines of Markdown; none without a ledger.

@@ -30,9 +30,6 @@ MODULI = {1: (60, 40, 60), 2: (60, 40, 40, 60)}
 class Scheme:
     """CKKS with fixed parameters, for vectors of at most SLOTS numbers; holds no key.
 
-    Args:
-        levels: Multiplicative levels, as in `MODULI`.
-
     Note:
         A ciphertext's bytes are SEAL's own, compressed. SEAL's bindings read and write files only;
         this one lies in memory where the system can do that.
@@ -59,11 +56,6 @@ class Scheme:
     def read(self, thing: Any, content: bytes | memoryview, what: str) -> Any:
         """Load saved bytes into a fresh object; SEAL checks them against the parameters.
 
-        Args:
-            thing: The fresh object.
-            content: The bytes.
-            what: What an error calls them.
-
         Raises:
             UnseenError: They are not an object of this kind and these parameters.
         """
@@ -83,10 +75,7 @@ class Scheme:
     def encoded(self, values: NDArray[np.float64] | float, scale: float, level: Any = None) -> Any:
         """Encode up to SLOTS numbers, or one number in every slot, as a plaintext.
 
-        Args:
-            values: The numbers.
-            scale: What they are multiplied by before they are rounded.
-            level: SEAL's id of the modulus; that of a fresh ciphertext where there is none.
+        `level` is SEAL's id of the modulus; by default that of a fresh ciphertext.
         """
         plain = self.api.Plaintext()
         numbers = float(values) if np.ndim(values) == 0 else np.asarray(values).tolist()
@@ -222,12 +211,7 @@ def _foreign(content: bytes) -> str:
 
 
 class Keys:
-    """A side's keys as SEAL has them. They are never pickled and show nothing.
-
-    Args:
-        content: The file of the key.
-        kind: `"secret"` or `"public"`.
-    """
+    """A side's keys as SEAL has them. They are never pickled and show nothing."""
 
     def __init__(self, content: bytes, kind: str) -> None:
         header, parts = unpack(content, f"the file of the {kind} key")

@@ -31,9 +31,6 @@ Document = Mapping[str, Any]
 def new_key(private: Path) -> str:
     """Write a new private key, for this account alone, and return its public half.
 
-    Args:
-        private: The file, which must not be there yet.
-
     Returns:
         Hexadecimal digits.
     """
@@ -49,12 +46,7 @@ def new_key(private: Path) -> str:
 
 
 def signed(content: Document, key: Path) -> dict[str, Any]:
-    """Return a document with its signature.
-
-    Args:
-        content: What is signed.
-        key: File of the private key.
-    """
+    """Return a document with its signature."""
     if not key.is_file():
         raise UnseenError(f"{key} does not exist.", remedy="Bring it back from where it is kept.")
     try:
@@ -67,13 +59,7 @@ def signed(content: Document, key: Path) -> dict[str, Any]:
 
 
 def check(document: Document, public: str, what: str) -> None:
-    """Refuse a document that was not signed by a key.
-
-    Args:
-        document: The document.
-        public: The key's public half in hexadecimal digits.
-        what: What the document is, for the error.
-    """
+    """Refuse a document that was not signed by a key."""
     content = {name: value for name, value in document.items() if name != "signature"}
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))

@@ -79,13 +79,7 @@ def type_of(header: Mapping[str, Any], what: str) -> torch.dtype:
 def accepted(
     answers: Mapping[str, bytes], kind: str, label: Mapping[str, Any]
 ) -> dict[str, tuple[dict[str, Any], Parts]]:
-    """Return the answers as header and parts; one site's refusal stops the round.
-
-    Args:
-        answers: Site -> answer.
-        kind: What the header of each must say it is.
-        label: What else it must say.
-    """
+    """Return the answers as header and parts; one site's refusal stops the round."""
     return {name: opened(name, answer, (kind,), label) for name, answer in answers.items()}
 
 
@@ -93,12 +87,6 @@ def opened(
     name: str, answer: bytes, kinds: Sequence[str], label: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Parts]:
     """Return a site's answer as header and parts.
-
-    Args:
-        name: The site.
-        answer: Its answer.
-        kinds: What the header may say that it is.
-        label: What else it must say.
 
     Raises:
         BadReply: It is something else, or a refusal.

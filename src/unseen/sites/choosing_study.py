@@ -25,12 +25,8 @@ def choosing_study(
 ) -> StudySpec:
     """Return the study in which sites try every recipe at every rate, without each group of sites.
 
-    Args:
-        file: A study's file, of which data, network, training and privacy are taken.
-        recipes: Methods to choose among; those for its data if none is named.
-        groups: Groups of sites that are left out in turn.
-        rates: Factors of the study's learning rate.
-        seeds: How many.
+    The file's data, network, training and privacy are taken. `rates` are factors of its learning
+    rate.
 
     Raises:
         UnseenError: The file has a search of its own, or asks for what sites cannot follow.

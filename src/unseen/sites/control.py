@@ -53,11 +53,7 @@ class Control:
         return {node.name or str(node.node_id) for node in self.nodes() if node.status == "online"}
 
     def agree(self, keys: Mapping[str, bytes]) -> list[str]:
-        """Register these keys and no others, and return what changed, in words.
-
-        Args:
-            keys: Site -> public key.
-        """
+        """Register these keys and no others, and return what changed, in words."""
         import httpx
 
         nodes = {bytes(node.public_key): node for node in self.nodes()}
@@ -76,12 +72,7 @@ class Control:
         return [*new, *out, *(f"{name}: {SPENT} {name}" for name in sorted(old - before))]
 
     def start(self, app: Path, settings: Mapping[str, str | int | float | bool]) -> int:
-        """Start a run and return its number.
-
-        Args:
-            app: Folder of the app.
-            settings: Its run config.
-        """
+        """Start a run and return its number."""
         from flwr.cli.build import build_fab_from_disk
         from flwr.common.serde import fab_to_proto, user_config_to_proto
         from flwr.supercore.fab import Fab

@@ -62,11 +62,7 @@ def examine(
 ) -> list[Finding]:
     """Return the findings of all checks; none raises, and the network's are bounded in time.
 
-    Args:
-        kit: What is checked.
-        study: A study to compare the site's data with.
-        data: The site's data, instead of those of the last start.
-        now: The time, for tests.
+    `data` stand in for those of the last start, and are compared with the study.
     """
     now = now or datetime.now(UTC)
     findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]

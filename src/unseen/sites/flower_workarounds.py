@@ -81,11 +81,7 @@ def routes_of(router: Any) -> Iterator[Any]:
 
 
 async def unguarded(app: Any) -> str:
-    """Return a path that another machine may ask and should not; nothing where there is none.
-
-    Args:
-        app: The SuperLink as it is served.
-    """
+    """Return a path that another machine may ask and should not; nothing where there is none."""
     paths = {str(getattr(route, "path", "")) for route in routes_of(app)}
     closed = sorted(path for path in paths if path and not path.startswith(OPEN))
     for path in (*closed, "/v1/control/start-run", "/v1/anything"):

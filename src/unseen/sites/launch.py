@@ -39,12 +39,7 @@ def run(
 ) -> None:
     """Start a study at the server of this kit and follow it to its end.
 
-    Args:
-        kit: The server's kit.
-        study: A study's TOML file.
-        out: Folder of the records. What it already has is not run again: the same command resumes.
-        app: The app to run; by default unseen's.
-        person: Kit of the coordinator that signs the study; see `signature_of`.
+    What `out` already has is not run again: the same command resumes.
     """
     from unseen.sites.policy.proposals import federated
     from unseen.studies.settings.study import StudySpec
@@ -64,12 +59,7 @@ def train(
 ) -> None:
     """Train a study's one model over the connected sites, and hand it to all of them.
 
-    Args:
-        kit: The server's kit.
-        study: A study's TOML file, as `unseen train` takes it.
-        out: The model's directory. The same command goes on where the last one ended.
-        method: The method; None for the file's.
-        person: Kit of the coordinator that signs the study; see `signature_of`.
+    The same command goes on where the last one ended.
     """
     from unseen.serving.directory import SPEC
     from unseen.serving.one_model import RECORDS
@@ -93,14 +83,7 @@ def choose(
 ) -> None:  # fmt: skip
     """Choose among recipes by the connected sites.
 
-    Args:
-        kit: The server's kit.
-        study: A study's TOML file, of which data, network, training and privacy are taken.
-        out: Folder of the answer. The same command goes on where the last one ended.
-        recipes: Methods to choose among; those for its data if none is named.
-        options: groups and rates, see `unseen.studies.choice.Candidates`.
-        seeds: How many.
-        person: Kit of the coordinator that signs the study; see `signature_of`.
+    `options` are groups and rates. The same command goes on where the last one ended.
     """
     from unseen.sites.choosing_study import choosing_study
     from unseen.studies.settings.named import toml
@@ -144,12 +127,6 @@ def leave_signature(
 
 def carry_out(kit: Kit, config: Mapping[str, str], target: Path, app: Path | None = None) -> None:
     """Start a run at the server and follow it to its end.
-
-    Args:
-        kit: The server's kit.
-        config: The app's run config.
-        target: Folder of the records.
-        app: The app to run; by default unseen's.
 
     Raises:
         UnseenError: It ended otherwise than it should.
@@ -227,13 +204,7 @@ def await_turn(link: Control) -> None:
 
 
 def follow(link: Control, number: int, out: Path) -> Run:
-    """Say what changes until a run ends, and return how it ended.
-
-    Args:
-        link: The server.
-        number: The run.
-        out: Folder of its records.
-    """
+    """Say what changes until a run ends, and return how it ended."""
     last, before, since = "", "", time.monotonic()
     noted: list[str] = []
     for look in itertools.count():

@@ -16,10 +16,6 @@ LAST = "last"
 def model_study(file: str | Path, method: str | None = None) -> StudySpec:
     """Return the study of one model over real sites: one method, one seed, one task.
 
-    Args:
-        file: A study's file, read as `unseen train` reads it.
-        method: The method; None for the file's.
-
     Note:
         Under noise no metric leaves a site, since ε would not cover it, and so the last round's
         model is taken.

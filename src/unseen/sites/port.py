@@ -72,13 +72,7 @@ class Listener(socket.socket):
 
 
 def listener(host: str, port: int, backlog: int = 512) -> Listener:
-    """Return a socket that listens.
-
-    Args:
-        host: The address.
-        port: The port; 0 for any.
-        backlog: Connections that wait to be accepted.
-    """
+    """Return a socket that listens."""
     (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     bound = Listener(family, socket.SOCK_STREAM)
     bound.peers = Counter()
@@ -144,12 +138,7 @@ async def hand_back() -> None:
 
 
 def run(app: Any, **options: Any) -> None:
-    """Serve an app as `uvicorn.run` does, within the bounds.
-
-    Args:
-        app: The app.
-        options: Those of `uvicorn.run`.
-    """
+    """Serve an app as `uvicorn.run` does, within the bounds."""
     # uvicorn leaves these to asyncio: a minute for a handshake, large buffers, few open files.
     vars(constants)["SSL_HANDSHAKE_TIMEOUT"] = HANDSHAKE
     sslproto.SSLProtocol.max_size = READ

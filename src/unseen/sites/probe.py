@@ -51,13 +51,7 @@ class Answer:
 
 
 def ask(kit: Kit, size: int = 0, timeout: float = 10.0) -> Answer:
-    """Ask the server's probe, in a request signed with the kit's key.
-
-    Args:
-        kit: Whose server is asked.
-        size: How many bytes to send.
-        timeout: Seconds to wait.
-    """
+    """Ask the server's probe, in a request signed with the kit's key."""
     start, certificate, where = time.monotonic(), b"", (kit.servers[0], kit.port)
     context = ssl.create_default_context(cafile=str(kit.folder / "ca.crt"))
     connection = http.client.HTTPSConnection(*where, timeout=timeout, context=context)

@@ -41,11 +41,7 @@ STILL, MISSED = "Failed to activate SuperNode", 180.0
 
 
 def serve(kit: Kit) -> int:
-    """Run the SuperLink of a server's kit until it is stopped, and return its exit status.
-
-    Args:
-        kit: The server's kit.
-    """
+    """Run the SuperLink of a server's kit until it is stopped, and return its exit status."""
     _begin(kit)
     close(kit.folder)
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
@@ -123,14 +119,7 @@ def _stopped() -> Iterator[None]:
 
 
 def started(kit: Kit, process: str, options: Mapping[str, object], **env: str) -> Child:
-    """Start one of Flower's processes for a kit.
-
-    Args:
-        kit: The kit.
-        process: The module of ours that starts it.
-        options: Its options; None for one without a value.
-        env: More of its environment.
-    """
+    """Start one of Flower's processes for a kit."""
     command = [sys.executable, "-m", f"unseen.sites.{process}"]
     for option, value in options.items():
         command += [f"--{option}"] if value is None else [f"--{option}", str(value)]
@@ -187,11 +176,8 @@ def join(
 ) -> int:
     """Run the SuperNode of a site's kit until it is stopped, and return its exit status.
 
-    Args:
-        kit: The site's kit.
-        data: The site's folder or csv file; those of the last start, if None.
-        app: The one app that this site runs; by default unseen's.
-        allow: Parts outside unseen, `module:function`, that a study may name here.
+    `data` are those of the last start, by default; `allow` names parts outside unseen that a study
+    may name here.
     """
     _begin(kit)
     close(kit.folder)
@@ -217,14 +203,7 @@ def alone(kit: Kit) -> Iterator[None]:
 
 
 def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path) -> int:
-    """Take part until it is stopped.
-
-    Args:
-        kit: The site's kit, held.
-        path: Where its data are.
-        policy: Its rules.
-        folder: The app that it runs.
-    """
+    """Take part until it is stopped."""
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'
     options = {
@@ -253,12 +232,7 @@ def key_of(kit: Kit) -> bytes:
 
 
 def check_let_in(kit: Kit, own: bytes) -> None:
-    """Refuse a site whose key the server has shut out: Flower says only that it is not answered.
-
-    Args:
-        kit: The site's kit.
-        own: The key that it was started with.
-    """
+    """Refuse a site whose key the server has shut out: Flower says only that it is not answered."""
     if key_of(kit) != own:
         what = f"the server shut out the key that {kit.name} was started with; the kit has another."
         raise UnseenError(what, remedy="Run the same command again.")
@@ -270,10 +244,7 @@ def check_let_in(kit: Kit, own: bytes) -> None:
 def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Path:
     """Write join.toml, which the training code reads, and return where the data are.
 
-    Args:
-        kit: The site's kit.
-        data: The site's folder or csv file; where the last start had them, if None.
-        allow: Parts outside unseen; what was allowed before stays.
+    `data` are those of the last start, by default; what was allowed before stays so.
 
     Note:
         A `site.toml` is written where there is none, with every rule at its default.

@@ -27,12 +27,7 @@ PROGRESS = {
 
 
 def status(kit: Kit, out: Path | None) -> None:
-    """Tell who is connected, and how the run stands by the folder of its records, if any.
-
-    Args:
-        kit: The server's kit.
-        out: Folder of the records.
-    """
+    """Tell who is connected, and how the run stands by the folder of its records, if any."""
     try:
         with control(kit) as link:
             for node in sorted(link.nodes(), key=lambda n: n.name):
@@ -78,9 +73,7 @@ def whole_lines(path: Path) -> Iterator[Mapping[str, Any]]:
 def records_in(out: Path, file: str) -> Path:
     """Return the folder of a run's records: the one that was named, or one inside that has a file.
 
-    Args:
-        out: What --out of `run`, `train` or `choose` was.
-        file: A file that lies among the records.
+    `out` is what --out of `run`, `train` or `choose` was.
     """
     places = (out, *(out / name for name in INSIDE))
     return next((place for place in places if (place / file).is_file()), out)

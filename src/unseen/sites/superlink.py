@@ -34,11 +34,7 @@ BEGUN = time.monotonic()
 
 
 class Guard:
-    """What stands between the network and the SuperLink.
-
-    Args:
-        app: The SuperLink, as ASGI has it.
-    """
+    """What stands between the network and the SuperLink."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

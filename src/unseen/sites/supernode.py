@@ -29,12 +29,7 @@ def files(bundle: bytes) -> set[tuple[str, str]]:
 
 
 def same_app(own: Set[tuple[str, str]], other: bytes) -> bool:
-    """Return whether the server sent the app that this site has itself, and say if it did not.
-
-    Args:
-        own: The `files` of the site's own app.
-        other: The app that the server sent.
-    """
+    """Return whether the server sent the app that this site has itself, and say if it did not."""
     wrong = sorted({name for name, _ in files(other) ^ own})
     if wrong:
         differ = f"({len(wrong)} files differ: {', '.join(wrong[:5])})"

@@ -179,13 +179,7 @@ def products(
 
 
 class Sums:
-    """Running sums of products of ciphertexts, by block and pair.
-
-    Args:
-        scheme: The scheme.
-        size: The rows' length.
-        blocks: As for `products`.
-    """
+    """Running sums of products of ciphertexts, by block and pair."""
 
     def __init__(self, scheme: Scheme, size: int, blocks: list[list[int]] | None) -> None:
         self.scheme, self.size = scheme, size
@@ -232,11 +226,7 @@ def weighted_sum(
 ) -> tuple[list[int], list[bytes]]:
     """Return the chunks that are not 0 everywhere, and their ciphertexts of Σ w_i u_i.
 
-    Args:
-        keys: The server's.
-        rows: The rows.
-        weights: w [K], or [B, K] with one row for each block.
-        blocks: Begin and end of each block of columns; None for the whole vector.
+    Weights are [K], or [B, K] with one row for each block of columns.
 
     Returns:
         All ciphertexts are of one modulus.

@@ -31,11 +31,7 @@ WRONG = "overflow, lost precision, or a server that"
 class Site(kinds.Site):
     """A site's side: it alone, with the other sites, holds the secret key.
 
-    Args:
-        method: The method, as the sites play it.
-        name: The site.
-        files: Those of its keys.
-        width: Length of sketches, in place of rows in inner products; 0 for exact ones.
+    `width` is the length of sketches, in place of rows in inner products; 0 for exact ones.
 
     Note:
         It answers each kind of question once per slot and exchange, and only about the exchange
@@ -270,9 +266,6 @@ class EncryptedRows(SealedRows["Server"]):
 def agreed(headers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return one of the sites' answers, which must all be the same.
 
-    Args:
-        headers: Site -> the header of its answer.
-
     Raises:
         BadReply: They differ; it names the sites that are alone with theirs.
     """
@@ -288,12 +281,7 @@ def agreed(headers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 class Server(ServerSide):
-    """The server's side: made of public bytes, and of nothing else.
-
-    Args:
-        files: Those of the server's keys.
-        width: As the sites have it.
-    """
+    """The server's side: made of public bytes, and of nothing else."""
 
     form = "encrypted"
     stack = EncryptedRows
@@ -310,14 +298,7 @@ class Server(ServerSide):
     def deliver(
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
     ) -> Tensor:
-        """Return a sum, decrypted by a participant and rounded; the rounds take turns.
-
-        Args:
-            header: What is said of it.
-            parts: The sum's ciphertexts.
-            rows: What was summed.
-            ask: How sites are asked.
-        """
+        """Return a sum, decrypted by a participant and rounded; the rounds take turns."""
         name = rows[self.label["round"] % len(rows)].client
         if not header["size"]:
             return torch.zeros(0, dtype=rows[0].dtype)

@@ -30,12 +30,7 @@ __all__ = [
 
 
 def read(examples: str, clients: str) -> tuple[Examples | None, Clients | None]:
-    """Return the study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing.
-
-    Args:
-        examples: The study's `privacy.examples`.
-        clients: The study's `privacy.clients`.
-    """
+    """Return the study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing."""
     noises: list[Any] = []
     for where, text, kind in (("examples", examples, Examples), ("clients", clients, Clients)):
         calls = parse(text) if text else [None]

@@ -97,11 +97,7 @@ def with_client_noise(
 ) -> Method:
     """Return the method whose clients' rows are private as wholes, and rules that know the noise.
 
-    Args:
-        method: The method without noise.
-        dp: How rows are clipped and noised.
-        participation: Of a round, as in the study.
-        summed: Whether the channel shows the server no more than sums of rows.
+    `summed` says whether the channel shows the server no more than sums of rows.
 
     Raises:
         Incompatible: No bound would hold, or only one for a sum that the server sees through.

@@ -191,10 +191,6 @@ def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: st
 def output_loss(loss: Loss, name: str) -> OutputLoss:
     """Return a loss as a mean over examples, each of which counts for itself.
 
-    Args:
-        loss: The training's loss.
-        name: What an error says cannot be.
-
     Raises:
         Incompatible: One example's loss depends on others, or may do so.
     """
@@ -237,19 +233,8 @@ def clipped_sum(
 ) -> Tensor:
     """Leave Σ_n min(1, C / ‖g_n‖) g_n in `model.gradient`, and return the mean loss.
 
-    g_n is example n's gradient over all parameters together.
-
-    Args:
-        model: The network, in whose gradient the sum is left.
-        loss: A mean over examples.
-        x: The batch's inputs.
-        y: Its labels.
-        clip: C.
-        chunk: How many gradients are formed at a time, where not by algebra.
-        algebra: Whether to use matrix products, for networks of linear layers.
-
-    Returns:
-        The batch's mean loss.
+    g_n is example n's gradient over all parameters together; `algebra` takes matrix products, for
+    networks of linear layers, else `chunk` gradients are formed at a time.
     """
     model.gradient.zero_()
     if not len(y):

@@ -39,12 +39,7 @@ SERVERS = frozenset({"client", "progress", "rounds", "prior"})
 
 
 class Stream:
-    """Numbers in float64 that follow from a key alone, each call's after the last one's.
-
-    Args:
-        key: The secret.
-        purpose: What the numbers are for; another purpose has others.
-    """
+    """Numbers in float64 that follow from a key alone, each call's after the last one's."""
 
     def __init__(self, key: bytes, purpose: str) -> None:
         self.key, self.calls = key + purpose.encode(), 0
@@ -84,11 +79,7 @@ class Stream:
 def keyed_memory(memory: Memory, inbox: Inbox, turn: Turn, seed: int | None) -> Memory:
     """Return the memory with the client's secret, made now if there is none, and a key.
 
-    Args:
-        memory: What the client keeps.
-        inbox: What it received.
-        turn: The exchange, whose key it is.
-        seed: For tests; the secret then follows from it and hides nothing.
+    `seed` is for tests: the secret then follows from it and hides nothing.
     """
     secret = from_tensor(memory[SECRET]) if SECRET in memory else b""
     if seed is not None:
@@ -124,13 +115,7 @@ class Noise(Checked, named="dp"):
 
 
 def check_scalars(name: str, exchange: Exchange, allowed: frozenset[str]) -> None:
-    """Refuse rules that read what a private client does not report.
-
-    Args:
-        name: The method with its noise.
-        exchange: The exchange whose rules are checked.
-        allowed: The scalars that a client reports.
-    """
+    """Refuse rules that read what a private client does not report."""
     for slot in exchange.slots.values():
         needs = slot.combine.all_needs() if slot.combine is not None else ()
         if lacking := sorted({*needs} - allowed - SERVERS):

@@ -27,14 +27,6 @@ HEAVY = 20.0
 class Site(kinds.Site):
     """A site's side: it keeps its rows until it knows the weights, and sends them masked.
 
-    Args:
-        method: The method.
-        name: The site.
-        files: Its key, and everybody's public keys.
-        quorum: Fewest clients of one sum.
-        threshold: More than this share of the clients of a sum must help to open it.
-        step: Values are rounded to multiples of 2^-step.
-
     Note:
         In this order, and each for the last answer of the kind before alone: it shares new seeds
         among those who take part; sends its masked row; says who is left; and gives the shares
@@ -281,13 +273,7 @@ class Site(kinds.Site):
         self.pending["asked"][slot] = names
 
     def _check_weights(self, slot: str, names: Sequence[str], weights: Any) -> None:
-        """Refuse weights by which a sum would be the rows of too few clients.
-
-        Args:
-            slot: Whose sum it is, for the message.
-            names: Those in the sum.
-            weights: Theirs [K, blocks].
-        """
+        """Refuse weights by which a sum would be the rows of too few clients."""
         equal = weighs_alike(self.exchanges.get(self.label["exchange"]), slot)
         for w in np.asarray(weights, dtype=float).T:
             if not np.isfinite(w).all():
@@ -305,10 +291,6 @@ class Site(kinds.Site):
 
 def checked_shares(content: bytes, marks: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the shares in a bundle: slot -> both, as text.
-
-    Args:
-        content: The bundle, opened.
-        marks: Slot -> what its site published of both.
 
     Raises:
         BadReply: They are not what was published.

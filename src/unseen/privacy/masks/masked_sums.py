@@ -225,11 +225,7 @@ class MaskedRows(SealedRows["Server"]):
     ) -> dict[str, T]:  # fmt: skip
         """Return what sites answer; an answer that cannot be used is the fault of its site.
 
-        Args:
-            questions: Site -> question.
-            kinds: What an answer may be.
-            about: What else it must say, beside the exchange.
-            read: Returns the content of an answer, or raises what is wrong with it.
+        `about` is what it must say beside the exchange.
         """
         label, replies = {**about, **self.server.label}, dict[str, T]()
         for name, answer in self.ask(questions).items():

@@ -107,10 +107,7 @@ def mark(share: bytes) -> str:
 def sealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
     """Return a content that the other site alone can read, and know to be this site's.
 
-    Args:
-        pair: This site's private key and the other's public one.
-        content: What is sealed; nothing where `about` alone is to be vouched for.
-        about: What it belongs to, from whom and to whom among it.
+    `about` is what it belongs to, with its ends; without a content it is only vouched for.
     """
     salt, bound = os.urandom(SALT), _bound(about)
     return salt + bytes(_cipher(pair, salt).encrypt(bytes(12), content, bound))

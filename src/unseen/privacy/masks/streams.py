@@ -26,11 +26,7 @@ def make_keys() -> tuple[bytes, bytes]:
 def stream(private: bytes, other: bytes, purpose: str, count: int) -> Integers:
     """Return numbers that only the two owners of the keys can make, for one purpose.
 
-    Args:
-        private: One's private key.
-        other: The other's public key.
-        purpose: What the numbers are for; never the same twice.
-        count: How many.
+    A purpose is never the same twice.
     """
     x25519, ciphers = wire.primitives("asymmetric.x25519"), wire.primitives("ciphers")
     own = x25519.X25519PrivateKey.from_private_bytes(private)
@@ -73,16 +69,7 @@ def masked(
     purpose: str,
     numbers: Integers,
 ) -> Integers:
-    """Return the numbers under a client's masks with each of the others.
-
-    Args:
-        name: The client.
-        private: Its key.
-        publics: Everybody's public keys.
-        names: Who takes part in the sum.
-        purpose: What the masks are for; never the same twice.
-        numbers: What is masked.
-    """
+    """Return the numbers under a client's masks with each of the others."""
     total = numbers.copy()
     for other in names:
         if other != name:

@@ -30,10 +30,7 @@ Judge = Callable[[Mapping[str, Value]], str | None]
 def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Facts:
     """Return what a new node says of itself.
 
-    Args:
-        parcel: Its answer, if it gave one.
-        fault: Else why it gave none.
-        keyed: The name that its key is registered for; empty without keys.
+    `fault` is why it gave no answer, `keyed` the name that its key is registered for, if any.
 
     Raises:
         Refused: It says nothing that can be read, or is not whose key it has.
@@ -52,12 +49,7 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
 
 
 def check_same(facts: Facts, agreed: Mapping[str, str]) -> None:
-    """Refuse a site whose data are not those with which the run began.
-
-    Args:
-        facts: What the site says of its data now.
-        agreed: Site -> the digest of its data then.
-    """
+    """Refuse a site whose data are not those with which the run began."""
     if facts.digest != agreed.get(facts.site, facts.digest):
         what = f"the data of site {facts.site!r} changed since this run began"
         remedy = "Bring them back, or start a run of its own in another folder."
@@ -107,11 +99,7 @@ def figures_of(
 ) -> tuple[dict[str, Any], Tensor | None]:
     """Return a site's figures of a model, and its counts of rows by probability if it sent any.
 
-    Args:
-        answer: Its answer.
-        role: What it is in the task.
-        metrics: Names of those that were asked for.
-        stated: How many rows it can have; None where it did not say.
+    `stated` is how many rows it can have, None where it did not say.
 
     Raises:
         BadReply: They are not what was asked for.

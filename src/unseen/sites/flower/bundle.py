@@ -10,9 +10,6 @@ from unseen.version import __version__
 def write(folder: str | Path) -> Path:
     """Write the app's folder; the code is that of the package installed at each end.
 
-    Args:
-        folder: The folder, which is replaced.
-
     Returns:
         The same folder.
     """

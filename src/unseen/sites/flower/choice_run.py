@@ -67,12 +67,7 @@ class Played:
 def run(study: str, out: str, grid: Grid, options: str, sites: Sequence[str] = ()) -> None:
     """Choose among the recipes of a study by the sites behind the grid.
 
-    Args:
-        study: The study's file, as `choosing_study` made it.
-        out: Folder of the answer.
-        grid: Flower's Grid.
-        options: As JSON: groups, rates.
-        sites: Names of the sites to wait for; by default the study's.
+    `options` are groups and rates, as JSON.
 
     Note:
         The same call goes on from the last finished round.

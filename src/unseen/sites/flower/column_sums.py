@@ -46,11 +46,6 @@ def column_sums(
 def sums_received(study: StudySpec, data: DataSet, sums: Value | None) -> Tensor | None:
     """Return the sums that came with a message, by which this site standardises its columns.
 
-    Args:
-        study: The study.
-        data: What the sites agreed on, without rows.
-        sums: What the message has.
-
     Raises:
         Refused: No rows have such sums, or public ranges are what the study standardises by.
     """

@@ -41,10 +41,6 @@ MANY = "refused more questions today than its ledger has room for."
 def approved(question: Question, site: Site) -> Request:
     """Return the request of a question's study, which is signed, allowed and approved.
 
-    Args:
-        question: The question; nothing was computed for it yet.
-        site: The site.
-
     Raises:
         Refused: With the rule's name.
     """
@@ -67,11 +63,6 @@ def approved(question: Question, site: Site) -> Request:
 
 def admit(question: Question, site: Site, request: Request) -> Admitted:
     """Return a question that no rule of the site forbids, ready to be answered.
-
-    Args:
-        question: The question; nothing was computed for it yet.
-        site: The site.
-        request: The question's study, as `approved` returned it.
 
     Raises:
         Refused: With the rule's name. The words are about study and question, not about the data.
@@ -119,12 +110,7 @@ def let_out(
 ) -> dict[str, Value]:  # fmt: skip
     """Return an answer, once the site's ledger has it.
 
-    Args:
-        ledger: The site's.
-        question: The question; None where it could not be read.
-        asked: The same, admitted; None where it is refused.
-        echo: What every answer repeats of its question.
-        content: The answer, or why there is none.
+    The question is None where it could not be read, and `asked` where it is refused.
     """
     answer = {**echo, **content}
     try:

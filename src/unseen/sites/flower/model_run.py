@@ -137,12 +137,7 @@ def train(
 ) -> Path:
     """Train the study's one model over the sites behind the grid, and hand it to all of them.
 
-    Args:
-        study_file: The study's TOML file.
-        out: The model's directory.
-        grid: Flower's Grid.
-        sites: Names of the sites to wait for; by default the study's.
-        method: The method; empty for the file's.
+    It waits for `sites`, by default the study's, and trains `method`, by default the file's.
 
     Returns:
         The directory.

@@ -80,12 +80,7 @@ def said_of(asked: Admitted) -> dict[str, str]:
 
 
 def digest_at(asked: Admitted, due: Due) -> str | None:
-    """Return the digest of the message that this site answered at another position of the job.
-
-    Args:
-        asked: A question of the job.
-        due: The exchange at that position.
-    """
+    """Return the digest of the message that this site answered at another position of the job."""
     key = asked.position.key(asked.agreement.run)
     at = f"{key}/{Place(due.turn.round, due.turn.order)}"
     here = (line for line in asked.lines if _is_of(line, asked.proposal.digest, key))
@@ -106,9 +101,6 @@ def check_new(asked: Admitted) -> None:
 
 def before(asked: Admitted) -> dict[str, Value] | None:
     """Return the answer that left before to the same question; None where none did.
-
-    Args:
-        asked: The question.
 
     Raises:
         Refused: Another question was answered at the position, or a later one.

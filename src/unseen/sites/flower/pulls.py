@@ -71,11 +71,7 @@ class Pull:
 
 
 class Pulls:
-    """The answers that are on their way.
-
-    Args:
-        grid: Flower's Grid.
-    """
+    """The answers that are on their way."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -83,9 +79,6 @@ class Pulls:
 
     def arrived(self, asked: Mapping[str, tuple[int, Node]]) -> Iterator[Arrival]:
         """Yield what came of the messages whose answers are here.
-
-        Args:
-            asked: Message -> how many bytes its answer may have, and the node that it was sent to.
 
         Raises:
             Exception: Whatever Flower raises where the server is gone.
@@ -127,12 +120,7 @@ def _arrival(id: str, message: Message, larger: bool, room: int, node: Node) -> 
 
 
 def counted(make: Callable[..., Callable[[str], bytes]], stop: type[Exception]) -> Any:
-    """Return Flower's maker of functions that fetch one piece of a message, with an end.
-
-    Args:
-        make: Flower's own.
-        stop: Its error for what cannot be fetched, by which the rest is not fetched either.
-    """
+    """Return Flower's maker of functions that fetch one piece of a message, with an end."""
 
     def make_counted(*arguments: Any, **named: Any) -> Callable[[str], bytes]:
         pull, lock = make(*arguments, **named), threading.Lock()

@@ -16,9 +16,7 @@ GIVEN = {"client", "progress", "rounds"}
 def beyond(reply: Reply, stated: int | None) -> str | None:
     """Return how a reply claims another number of examples than its site can have, or None.
 
-    Args:
-        reply: The reply.
-        stated: The most that it may claim; None where the site did not say.
+    `stated` is the most that it may claim, None where the site did not say.
     """
     for name, count in reply.scalars.items():
         if name.partition("@")[0] != "examples":

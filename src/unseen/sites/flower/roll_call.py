@@ -32,10 +32,8 @@ class RollCall:
     def hopeless(self, here: Collection[str], refusing: Collection[str], quiet: bool) -> bool:
         """Return whether too few take part although every site has answered.
 
-        Args:
-            here: Who takes part.
-            refusing: Who is connected and does not; whoever starts again is asked again.
-            quiet: Whether nobody new has come for a while.
+        Who is connected and refuses is asked again once started again. `quiet` says that nobody new
+        has come for a while.
 
         Note:
             One that is named and not connected may still come. Where none is named, others may

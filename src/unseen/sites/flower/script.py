@@ -90,10 +90,6 @@ def tasks_by_plan(study: StudySpec, members: Mapping[str, str]) -> dict[tuple[st
     """Return (plan, name) -> every task that a study may play among these sites.
 
     These are its own (plan ""), and those of a search inside each (its name).
-
-    Args:
-        study: The study as it was approved.
-        members: Site -> its role.
     """
     own = tasks_of(study, members)
     tasks = {("", task.name): task for task in own}
@@ -124,13 +120,7 @@ class Due:
 
 
 def due_at(runtime: Runtime, task: Task, position: Position) -> Due | str:
-    """Return the exchange at a position, or why the study has none there.
-
-    Args:
-        runtime: What the site runs of the job.
-        task: The whole task.
-        position: The position.
-    """
+    """Return the exchange at a position, or why the study has none there."""
     method, rounds, round = runtime.method, runtime.rounds, position.round
     if not 0 <= round < rounds:
         return f"the study has {rounds} rounds, and this would be {round + 1}"

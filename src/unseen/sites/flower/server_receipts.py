@@ -20,10 +20,6 @@ FOLDER = "receipts"
 def check_receipt(answer: Mapping[str, Value], payload: str) -> dict[str, Any]:
     """Return the receipt in a site's answer, for the other sites.
 
-    Args:
-        answer: The answer.
-        payload: The digest of the message that the site was sent.
-
     Raises:
         BadReply: It is of another message, or not signed.
     """
@@ -39,14 +35,7 @@ def check_receipt(answer: Mapping[str, Value], payload: str) -> dict[str, Any]:
 
 
 def write_receipts(folder: Path, round: int, order: int, receipts: Sequence[Document]) -> None:
-    """Keep the receipts of an exchange, at the server.
-
-    Args:
-        folder: Of the job's records.
-        round: The round.
-        order: The exchange's place in it.
-        receipts: Those of all sites whose answers are used.
-    """
+    """Keep the receipts of an exchange, at the server."""
     content = json.dumps(list(receipts)).encode()
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FOLDER / f"{round}-{order}.json", content)

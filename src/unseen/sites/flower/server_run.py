@@ -106,11 +106,6 @@ class Session:
         """Return a job's sites, and what is prepared of them where no row is.
 
         A table's statistics are exchanged before its first round and stored with it.
-
-        Args:
-            setting: The study's, or a trial's of its search.
-            job: The job.
-            task: Its task.
         """
         terms = self.terms
         members = {"source": task.sources, "validation": task.validation, "target": task.targets}
@@ -178,11 +173,7 @@ class Session:
 def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Results:
     """Run a study's missing jobs over the sites behind the grid, and return its results.
 
-    Args:
-        study_file: The study's TOML file.
-        out: Folder of the records.
-        grid: Flower's Grid.
-        sites: Names of the sites to wait for; by default the study's.
+    It waits for `sites`, by default the study's.
 
     Note:
         An error ends the run, and its words are in the status; the same call goes on from the last
@@ -203,12 +194,7 @@ def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Res
 
 @contextlib.contextmanager
 def followed(out: Path, read: Callable[[], StudySpec]) -> Iterator[tuple[StudySpec, Status]]:
-    """Hold the folder of a run, whose standing is written there; so is the error that ends it.
-
-    Args:
-        out: Folder of the records.
-        read: Returns the study.
-    """
+    """Hold the folder of a run, whose standing is written there; so is the error that ends it."""
     status = Status(out / STANDING)
     try:
         study = read()
@@ -241,15 +227,7 @@ def waited(out: Path) -> Iterator[None]:
 def opened(
     study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: Status
 ) -> Session:
-    """Return a study that can begin, or go on: its sites are there and agreed on its terms.
-
-    Args:
-        study: The study.
-        out: Folder of the records.
-        grid: Flower's Grid.
-        sites: Names of the sites to wait for; by default the study's.
-        status: Is told who is there.
-    """
+    """Return a study that can begin, or go on: its sites are there and agreed on its terms."""
     limits = study.federation
     earlier = _earlier_run(out)
     run = secrets.token_hex(8) if earlier is None else earlier[0]

@@ -148,13 +148,7 @@ def _table(site: Site, call: Call) -> DataSet:
 
 
 def _file(site: Site, path: str, suffixes: tuple[str, ...]) -> Path:
-    """The one file of a table: the data themselves, the one that the site names, or has alone.
-
-    Args:
-        site: The site.
-        path: What the study calls it.
-        suffixes: Those of a table's files.
-    """
+    """The one file of a table: the data themselves, the one that the site names, or has alone."""
     if site.data.is_file():
         return site.data
     names = [p.name for p in sorted(site.data.glob("*")) if p.name.endswith(suffixes)]

@@ -169,9 +169,7 @@ class Sites(Backend):
     def room(self, shapes: Mapping[str, torch.Size], inbox: Inbox) -> int:
         """Return how many bytes the rows of an answer may have.
 
-        Args:
-            shapes: Those of the rows, by slot.
-            inbox: What the sites received, which a blind server's sites send back sealed.
+        A blind server's sites send back the inbox, too, sealed.
         """
         numbers = sum(shape.numel() for shape in shapes.values())
         if not self.sealed:
@@ -188,13 +186,7 @@ class Sites(Backend):
     ) -> dict[str, Question]:  # fmt: skip
         """Ask the sites within an exchange; every message is accounted for.
 
-        Args:
-            kind: What is asked.
-            parcels: Site -> what is sent, to which the head of the job is added.
-            turn: Which exchange of which round it is.
-            minimum: How many good answers are needed.
-            good: Returns what is wrong with an answer.
-            room: How many bytes the rows of an answer may have.
+        `good` returns what is wrong with an answer, `room` is how many bytes its rows may have.
         """
         about, common = self.envelope(turn, kind)
         at = {"round": turn.round, "exchange": turn.exchange}
@@ -272,15 +264,7 @@ def placed(
     study: StudySpec, sites: Sites, model: Model, clients: Mapping[str, Client],
     memories: Memories | None,
 ) -> Backend:  # fmt: skip
-    """Return the backend of one job, behind the study's channel if it has one.
-
-    Args:
-        study: The study.
-        sites: The job's sites, which are asked of no model yet.
-        model: The network, as the server has it.
-        clients: Stand-ins for the sites.
-        memories: What a checkpoint held.
-    """
+    """Return the backend of one job, behind the study's channel if it has one."""
     position = replace(sites.position, layout=terms.fingerprint(model))
     sites = replace(sites, model=model, position=position)
     kind = channel.read(study.privacy.channel, study.privacy.server)

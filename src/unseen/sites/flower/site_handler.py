@@ -174,14 +174,7 @@ def receive(asked: Admitted, side: kinds.Site, inbox: Inbox) -> Inbox:
 
 
 def leave(asked: Admitted, side: kinds.Site, reply: Reply, inbox: Inbox) -> dict[str, Value]:
-    """Return all that leaves the site: scalars as they are, rows and state sealed.
-
-    Args:
-        asked: The message.
-        side: The channel's side here.
-        reply: What the site would send in the clear.
-        inbox: What its local part saw.
-    """
+    """Return all that leaves the site: scalars as they are, rows and state sealed."""
     exchange, turn = asked.exchange, replace(asked.turn, client=asked.site.name)
     last = turn.round == turn.rounds - 1
     if side.blind and not exchange.slots and last and not asked.study.save:

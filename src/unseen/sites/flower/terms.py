@@ -192,9 +192,6 @@ class Terms:
 
         A number that is read as a category would leave as a count of each of its values.
 
-        Args:
-            data: The site's own.
-
         Raises:
             Refused: With what differs, in words of what the site told in its facts.
         """

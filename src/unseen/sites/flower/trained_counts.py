@@ -9,10 +9,7 @@ from unseen.privacy.dp import steps_of
 def trained_counts(client: Client, local: Local, validates: bool) -> tuple[int, int | None, int]:
     """Return the training examples here, the steps of a reply, and the examples that it is of.
 
-    Args:
-        client: The site's rows.
-        local: What trains.
-        validates: Whether the answer says something of the validation rows, too.
+    `validates` says whether the answer tells something of the validation rows, too.
 
     Returns:
         None instead of steps where the local part takes none.

@@ -90,10 +90,6 @@ class Kit(Settings):
     def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
         """Return the kit in a folder.
 
-        Args:
-            folder: The kit's folder.
-            kind: Of which kind the kit must be, if any.
-
         Raises:
             UnseenError: The folder is not a kit, or of the other kind.
         """

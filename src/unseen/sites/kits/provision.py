@@ -18,13 +18,7 @@ EMPTY: Mapping[str, bytes] = {}
 
 
 def provision(federation: Federation, out: Path, now: datetime | None = None) -> list[Path]:
-    """Write all kits into an empty folder, and return their folders.
-
-    Args:
-        federation: What the kits are for.
-        out: The folder.
-        now: When the certificates begin, for tests.
-    """
+    """Write all kits into an empty folder, and return their folders."""
     if out.exists() and any(out.iterdir()):
         remedy = "Add a site by --add, make new certificates by --renew, or choose another --out."
         what = f"{out} is not empty. Kits are made once, in a folder of their own."
@@ -56,10 +50,7 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
 def add(out: Path, name: str, role: Role = "train") -> Federation:
     """Write a kit for one more site, and return the federation that has it.
 
-    Args:
-        out: Folder of the kits with the authority's, which signs the certificate of each site.
-        name: The site's name. The server's kit gets its public key.
-        role: `train` or `evaluate`.
+    `out` holds the authority's folder, which signs each site's certificate.
 
     Note:
         Encrypted sums have one secret key for all sites, which is taken from a kit that is here.
@@ -140,11 +131,7 @@ def write_sum_keys(
 ) -> None:
     """Write the keys of sums that the server cannot read, into its kit and those of sites.
 
-    Args:
-        kits: Folder of the kits.
-        sites: Who gets new keys.
-        channels: What the keys are for: `ckks`, `masks`.
-        shared: Files that other sites have: their common secret, their public halves.
+    `shared` are the files that other sites have: their common secret, their public halves.
 
     Note:
         All sites hold the one secret key of encrypted sums: a site that works together with the
@@ -162,12 +149,7 @@ def write_sum_keys(
 
 
 def readme(name: str, federation: Federation) -> bytes:
-    """Return a kit's README, for people who administer machines and not models.
-
-    Args:
-        name: The kit's folder: `ca`, `server`, or a site.
-        federation: What it is a kit of.
-    """
+    """Return a kit's README, for people who administer machines and not models."""
     file = {"ca": "authority.md", "server": "server.md"}.get(name, "site.md")
     file = "person.md" if name in federation.people else file
     return render(file, federation=federation, name=name).encode()

@@ -34,13 +34,7 @@ COVERED = ("kit.toml", "ca.crt", "server.crt", AUTHORITY, "ckks.public")
 
 
 def write_key(folder: Path, private: str, public: str = "") -> str:
-    """Write a new key pair, and return its public half in hexadecimal digits.
-
-    Args:
-        folder: Where it goes.
-        private: The private half's file.
-        public: The public half's file, if it has one.
-    """
+    """Write a new key pair, and return its public half in hexadecimal digits."""
     (folder / private).unlink(missing_ok=True)
     half = new_key(folder / private)
     if public:
@@ -58,15 +52,7 @@ def authority_of(kit: Path) -> str:
 
 
 def write_person(ca: Path, folder: Path, federation: str, name: str, days: int) -> None:
-    """Write a new key of a coordinator and the certificate that the authority signs for it.
-
-    Args:
-        ca: The authority's folder.
-        folder: The person's kit.
-        federation: The federation.
-        name: The person.
-        days: How long the certificate is valid.
-    """
+    """Write a new key of a coordinator and the certificate that the authority signs for it."""
     until = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
     content = {"kind": "person", "federation": federation, "name": name}
     content |= {"role": "coordinator", "key": write_key(folder, PERSON_KEY), "until": until}
@@ -74,14 +60,7 @@ def write_person(ca: Path, folder: Path, federation: str, name: str, days: int) 
 
 
 def write_member(ca: Path, folder: Path, federation: str, name: str) -> None:
-    """Write a new key with which a site signs, and the certificate that the authority signs for it.
-
-    Args:
-        ca: The authority's folder.
-        folder: The site's kit.
-        federation: The federation.
-        name: The site.
-    """
+    """Write a new key with which a site signs, and the certificate that vouches for it."""
     content = {"kind": "site", "federation": federation, "name": name}
     _certify(ca, folder / MEMBER, content | {"key": write_key(folder, MEMBER_KEY)})
     write(ca / MEMBERS / f"{name}.json", (folder / MEMBER).read_bytes())
@@ -124,12 +103,7 @@ def _digest(path: Path) -> str:
 
 
 def sign_study(person: Path, digest: str) -> dict[str, Any]:
-    """Return a person's signature under a study, with the certificate that speaks for it.
-
-    Args:
-        person: The person's kit.
-        digest: Of the study.
-    """
+    """Return a person's signature under a study, with the certificate that speaks for it."""
     certificate = read(person / PERSON)
     check_person(certificate, authority_of(person), revoked(person))
     content = {"kind": "study", "federation": certificate["federation"], "study": digest}
@@ -147,13 +121,7 @@ def revoked(kit: Path) -> list[str]:
 
 
 def check_person(certificate: Document, authority: str, revoked_keys: Sequence[str]) -> None:
-    """Refuse a person who is no coordinator of this federation.
-
-    Args:
-        certificate: The person's.
-        authority: The authority's public key.
-        revoked_keys: Revoked keys.
-    """
+    """Refuse a person who is no coordinator of this federation."""
     name = f"the certificate of {certificate.get('name')!r}"
     check(certificate, authority, name)
     if certificate.get("kind") != "person" or certificate.get("role") != "coordinator":
@@ -166,14 +134,7 @@ def check_person(certificate: Document, authority: str, revoked_keys: Sequence[s
 
 
 def check_member(kit: Path, certificate: Document, federation: str, revoked: Sequence[str]) -> str:
-    """Refuse a certificate that is not of a site of a federation, and return the site's name.
-
-    Args:
-        kit: A site's kit.
-        certificate: The other site's.
-        federation: The federation.
-        revoked: Revoked keys.
-    """
+    """Refuse a certificate that is not of a site of a federation, and return the site's name."""
     name = str(certificate["name"])
     check(certificate, authority_of(kit), f"the certificate of {name!r}")
     if (certificate["kind"], certificate["federation"]) != ("site", federation):
@@ -185,12 +146,6 @@ def check_member(kit: Path, certificate: Document, federation: str, revoked: Seq
 
 def check_study(kit: Path, document: Document, digest: str, federation: str) -> str:
     """Refuse a study that no coordinator of the federation has signed.
-
-    Args:
-        kit: The site's kit.
-        document: The signature that came with it.
-        digest: Of the study as the site read it.
-        federation: The site's federation.
 
     Returns:
         Who signed it.

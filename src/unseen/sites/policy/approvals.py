@@ -60,11 +60,6 @@ def unapproved(request: Request, policy: SitePolicy, run: str) -> str:
 
     An approval is for one run and for `most.days` days. Where no approval is needed, the
     coordinator's signature takes its place: a second run needs a newer one.
-
-    Args:
-        request: The study.
-        policy: The site's.
-        run: The run's number.
     """
     waits, approved = policy.approval == "wait", request.approval.get("time", "")
     if waits and not approved:

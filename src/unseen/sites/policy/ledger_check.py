@@ -22,10 +22,7 @@ MOST = 6
 def against(lines: Sequence[Line], site: str, *outs: Path) -> tuple[list[str], list[str]]:
     """Compare a site's ledger with the records of runs, in both directions.
 
-    Args:
-        lines: The site's.
-        site: The site's name.
-        outs: Folders of records with the server's ledgers, or what holds them: a model, a choice.
+    `outs` are folders of records, or of what holds them: a model, a choice.
 
     Returns:
         What the two say differently, and what left the site that the records do not account for.

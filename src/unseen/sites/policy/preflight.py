@@ -56,12 +56,7 @@ class Refusal:
 
 
 def of_study(site: Site, study: StudySpec) -> list[Refusal]:
-    """Return what the study alone breaks; of a study with foreign code nothing more is looked at.
-
-    Args:
-        site: The site.
-        study: The study.
-    """
+    """Return what the study alone breaks; nothing more is looked at if that is foreign code."""
     remedy = "change the study, or this site's rules"
     return [Refusal(breach.rule, breach.why, remedy) for breach in breaches(site.policy, study)]
 
@@ -69,11 +64,7 @@ def of_study(site: Site, study: StudySpec) -> list[Refusal]:
 def of_data(site: Site, study: StudySpec, data: DataSet, roles: Sequence[str]) -> Iterator[Refusal]:
     """Yield what would be refused because of this site's rows and keys.
 
-    Args:
-        site: The site.
-        study: The study, which breaks no rule by itself.
-        data: Its data, of its one domain.
-        roles: What the site is in the study's tasks.
+    The study breaks no rule by itself; `roles` are what the site is in its tasks.
     """
     rows, least = len(data.domains[0].y), site.policy.least.examples
     if ("source" in roles or site.role == "train") and rows < least:
@@ -101,13 +92,7 @@ def of_data(site: Site, study: StudySpec, data: DataSet, roles: Sequence[str]) -
 
 
 def rows_by_split(study: StudySpec, data: DataSet, name: str) -> tuple[int, int]:
-    """Return how many rows a site trains on and holds back, with the study's first seed.
-
-    Args:
-        study: The study.
-        data: The site's data.
-        name: The site.
-    """
+    """Return how many rows a site trains on and holds back, with the study's first seed."""
     client = prepared_here(study, data, name).everyone[name]
     return len(client.split("train")), len(client.split("validation"))
 

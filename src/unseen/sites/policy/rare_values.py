@@ -17,10 +17,6 @@ def without_rare(data: DataSet, least: int) -> DataSet:
 
     These are a category's or a flag's values, and all numbers of a column that few rows have. The
     names of such categories are gone, too.
-
-    Args:
-        data: A data set of the site's one domain.
-        least: Rows that a value needs.
     """
     schema, (domain,) = data.schema, data.domains
     if schema is None or least <= 1:
@@ -72,13 +68,7 @@ def _recoded(column: Tensor, names: tuple[str, ...]) -> tuple[Tensor, tuple[str,
 
 
 def kept_names(policy: SitePolicy, data: DataSet, label: str) -> Iterator[tuple[str, str]]:
-    """Yield why the names of a column's values may not leave, and the remedy; of tables alone.
-
-    Args:
-        policy: The site's.
-        data: A data set of the site's one domain.
-        label: What its label is called.
-    """
+    """Yield why the names of a column's values may not leave, and the remedy; of tables alone."""
     for column, codes, names in named_values(data, label) if data.schema is not None else ():
         if policy.columns is not None and "levels" not in policy.uses(column):
             remedy = f"[columns] {column!r} = [..., 'levels'] in site.toml lets them leave"
@@ -90,12 +80,7 @@ def kept_names(policy: SitePolicy, data: DataSet, label: str) -> Iterator[tuple[
 
 
 def named_values(data: DataSet, label: str) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]:
-    """Yield each column whose values leave a site by name: column, codes [N], the names.
-
-    Args:
-        data: A data set of the site's one domain.
-        label: What its label is called.
-    """
+    """Yield each column whose values leave a site by name: column, codes [N], the names."""
     (domain,) = data.domains
     if data.classes is not None:
         yield label, domain.y, data.classes
@@ -111,9 +96,7 @@ def named_values(data: DataSet, label: str) -> Iterator[tuple[str, Tensor, tuple
 def nearly_unique(counts: Tensor, least: int) -> bool:
     """Return whether a column's values would give single rows away by name.
 
-    Args:
-        counts: Rows of each value [L].
-        least: Rows for each value on the average.
+    `least` is the rows for each value on the average.
 
     Note:
         Values that one row alone has may be a minority of all; else a column of notes, most of

@@ -259,9 +259,7 @@ def sizes(value: Value) -> int:
 def items_of(parcel: Parcel, apart: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
     """Return what an answer is made of, in the words of the server's ledger; nothing is left out.
 
-    Args:
-        parcel: The answer.
-        apart: Name -> its slot and form, where that is not a plain row or scalar.
+    `apart` has slot and form by name, where that is not a plain row or scalar.
     """
     items: list[dict[str, Any]] = []
     numbers = 0

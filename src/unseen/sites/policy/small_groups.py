@@ -17,13 +17,7 @@ NOWHERE = (2, 0)
 
 
 def without_few(reply: Reply, codes: Mapping[str, Tensor], least: int) -> Reply:
-    """Return a reply in which groups of too few rows are as empty ones.
-
-    Args:
-        reply: An evaluation's; others name no groups.
-        codes: Column -> the group [N] of each row that was evaluated.
-        least: Rows of a group whose metrics leave.
-    """
+    """Return a reply in which groups of too few rows are as empty ones."""
     arrays = {name: value for name, value in reply.scalars.items() if isinstance(value, Tensor)}
     counts = {
         name.removeprefix(EXAMPLES): value.tolist()
@@ -46,10 +40,7 @@ def hidden_groups(
     Beside small groups these are groups that those of another column would give away: where some
     groups of two columns hold the same rows but for a few, these few are what is left of the two.
 
-    Args:
-        counts: Column -> rows by group.
-        codes: Column -> the group [N] of each row, below 0 for none.
-        least: Rows of a group whose metrics leave.
+    `codes` are below 0 for a row of no group.
 
     Example:
         >>> wards, regions = torch.tensor([0] * 28 + [1] * 2 + [2] * 30), torch.tensor([0, 1])

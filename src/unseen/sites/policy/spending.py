@@ -35,9 +35,7 @@ def releases_of(exchange: Exchange, count: int, turn: Turn, fewest: int) -> list
 def epsilon(lines: Iterable[Line], delta: float) -> dict[str, float]:
     """Return what is protected -> ε of all releases so far, by the RDP accountant at one δ.
 
-    Args:
-        lines: Of the site's ledger; rows that left more than once count once.
-        delta: δ.
+    Rows that left more than once count once.
 
     Note:
         What is private of whole sites is so of each example, too: for an example both add up.
@@ -59,11 +57,7 @@ def over_budget(
 ) -> str:
     """Return why one more answer would leave the budget; nothing where it would not.
 
-    Args:
-        lines: The ledger so far.
-        line: What the ledger would say of the answer, with `trained` where rows of it were trained.
-        limit: The most ε; None for no budget.
-        delta: The δ that it is stated for.
+    `line` is what the ledger would say of it. Without a limit there is no budget.
     """
     if limit is None or not line.get("trained"):
         return ""

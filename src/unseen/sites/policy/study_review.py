@@ -39,12 +39,7 @@ LISTED = 12
 
 
 def review(site: Site, proposal: Proposal) -> list[str]:
-    """Return the lines that tell a site what it would take part in, whatever the study's texts.
-
-    Args:
-        site: The site, whose data are read for this, here.
-        proposal: The study.
-    """
+    """Return the lines that tell a site what it would take part in, whatever the study's texts."""
     return [visible(line) for line in _lines(site, proposal)]
 
 

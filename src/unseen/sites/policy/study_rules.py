@@ -122,12 +122,7 @@ def _methods(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
 
 
 def method_breaches(policy: SitePolicy, method: Method) -> Iterator[str]:
-    """Yield what a method shows of a site beyond what its policy allows.
-
-    Args:
-        policy: The site's policy.
-        method: The method, completed for its network or not.
-    """
+    """Yield what a method shows of a site beyond what its policy allows."""
     limit, sight = policy.methods.sees, sight_of(method)
     if SIGHTS.index(sight) > SIGHTS.index(limit):
         yield f"the rule of {method.name} sees {sight} of updates, and {limit} are the most"
@@ -205,12 +200,7 @@ RULES: Mapping[str, Check] = {
 
 
 def breaches(policy: SitePolicy, study: StudySpec) -> Iterator[Breach]:
-    """Yield every rule that a study breaks, those apart that need the data or a question.
-
-    Args:
-        policy: The site's policy.
-        study: The study.
-    """
+    """Yield every rule that a study breaks, those apart that need the data or a question."""
     for rule, check in RULES.items():
         words = [Breach(rule, why) for why in check(policy, study)]
         yield from words
