@@ -44,10 +44,6 @@ def composed(history: History, delta: float, accountant: Accountant = "prv") -> 
 
     Returns:
         ε; inf without noise, 0 without a step.
-
-    Raises:
-        UnseenError: σ is negative or not finite, a rate is outside [0, 1], steps are not a whole
-            number from 0 on, or δ is outside (0, 1].
     """
     choice("accountant", accountant, ("rdp", "prv"))
     number("delta", delta, 0, 1, open_low=True)
@@ -162,12 +158,7 @@ def releases(exchange: Exchange, count: int, present: int, planned: int) -> tupl
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one client was promised: all that left it.
-
-    Attributes:
-        client: The client.
-        replies: Each kind of release, and how many replies gave it away.
-    """
+    """What one client was promised: all that left it."""
 
     client: str
     replies: tuple[tuple[Release, int], ...]

@@ -104,11 +104,7 @@ def seal_state(state: State, secret: bytes, job: str) -> bytes:
 
 
 def open_state(content: bytes, secret: bytes, job: str) -> State:
-    """Return a state that was sealed.
-
-    Raises:
-        BadReply: It was changed, or is of another run or key.
-    """
+    """Return a state that was sealed."""
     from cryptography.exceptions import InvalidTag
 
     what = "the sealed state"
@@ -161,11 +157,7 @@ class Server(ckks.Server):
         return bool(self.sums) or not self.sealed_state
 
     def clear(self, inbox: Inbox) -> Inbox:
-        """Return the entries that travel in the clear; refuse stand-ins for which nothing is here.
-
-        Raises:
-            UnseenError: A checkpoint did not hold the state: it was changed, or of another version.
-        """
+        """Return the entries that travel in the clear; refuse stand-ins for which nothing is here."""
         entries = clear_entries(inbox)
         missing = sorted(inbox.keys() - entries.keys())
         if missing and not self.cargo():
@@ -209,12 +201,7 @@ class Server(ckks.Server):
 
 
 class Site(ckks.Site):
-    """A site's side: it has the model from the cargo, and takes the server's step for itself.
-
-    Attributes:
-        working: The state that this site works with in the current exchange.
-        reports: Whether the server needs that state.
-    """
+    """A site's side: it has the model from the cargo, and takes the server's step for itself."""
 
     blind = remembers = True
 

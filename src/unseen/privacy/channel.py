@@ -97,11 +97,7 @@ class Channel(ABC):
         raise UnseenError(f"the channel {self.name!r} has no side at the server.")
 
     def seen_by_server(self, rows: Tensor) -> list[bytes | Tensor]:
-        """Return what the server holds of each row of [K, P], under keys made and lost here.
-
-        Returns:
-            A tensor for a row that is plain, bytes for one that is not.
-        """
+        """Return what the server holds of each row of [K, P], under keys made and lost here."""
         return list(rows)
 
 
@@ -269,9 +265,6 @@ def check(kind: Channel, method: Method, sites: int = 0) -> None:
     """Refuse, before the run, a method that the channel or the server cannot serve.
 
     `sites` is how many train, once the method is completed for them.
-
-    Raises:
-        Incompatible: They do not go together.
     """
     if not kind.hides:
         return

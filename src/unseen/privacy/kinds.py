@@ -91,11 +91,7 @@ class Site(ABC):
         return inbox
 
     def seal(self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn) -> dict[str, bytes]:
-        """Seal a reply's rows; of a row that is not finite the fault alone leaves.
-
-        Returns:
-            Slot -> message.
-        """
+        """Seal a reply's rows; of a row that is not finite the fault alone leaves."""
         label = {"round": turn.round, "exchange": exchange.name}
         self.pending = {"label": label, **self.start(inbox)}
         messages = {}

@@ -27,14 +27,7 @@ LARGEST = 2**53
 
 @dataclass(frozen=True)
 class _Call:
-    """One exchange as it went out.
-
-    Attributes:
-        exchange, turn: Which one it was.
-        names, counts: With whom, and how many examples each says it has.
-        items: What left them.
-        present: How many of them are in the sums that were opened.
-    """
+    """One exchange as it went out."""
 
     exchange: Exchange
     turn: Turn
@@ -229,11 +222,7 @@ def summary(lines: Iterable[Record]) -> Summary:
 
 
 def card(folder: Path | str) -> list[str]:
-    """Return what a model card says of a job's privacy.
-
-    Returns:
-        Lines of Markdown; none without a ledger.
-    """
+    """Return what a model card says of a job's privacy."""
     text = summary(read_lines(Path(folder) / LEDGER))
     if not text.rows:
         return []

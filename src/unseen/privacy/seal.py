@@ -54,11 +54,7 @@ class Scheme:
         return os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
 
     def read(self, thing: Any, content: bytes | memoryview, what: str) -> Any:
-        """Load saved bytes into a fresh object; SEAL checks them against the parameters.
-
-        Raises:
-            UnseenError: They are not an object of this kind and these parameters.
-        """
+        """Load saved bytes into a fresh object; SEAL checks them against the parameters."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, content, 0)
         try:
@@ -179,11 +175,7 @@ def _identity(publics: Iterable[bytes | memoryview]) -> str:
 
 
 def check_public(content: bytes) -> str:
-    """Return the identity of a server's key.
-
-    Raises:
-        UnseenError: The bytes are or hold a secret key, or are not a key.
-    """
+    """Return the identity of a server's key."""
     try:
         header, parts = unpack(content, "the public context")
     except BadReply:

@@ -29,11 +29,7 @@ Document = Mapping[str, Any]
 
 
 def new_key(private: Path) -> str:
-    """Write a new private key, for this account alone, and return its public half.
-
-    Returns:
-        Hexadecimal digits.
-    """
+    """Write a new private key, for this account alone, and return its public half."""
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
     try:

@@ -86,11 +86,7 @@ def accepted(
 def opened(
     name: str, answer: bytes, kinds: Sequence[str], label: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Parts]:
-    """Return a site's answer as header and parts.
-
-    Raises:
-        BadReply: It is something else, or a refusal.
-    """
+    """Return a site's answer as header and parts."""
     what = f"the answer of {name!r}"
     header, parts = unpack(answer, what)
     if header.get("kind") == "refused":

@@ -27,9 +27,6 @@ def choosing_study(
 
     The file's data, network, training and privacy are taken. `rates` are factors of its learning
     rate.
-
-    Raises:
-        UnseenError: The file has a search of its own, or asks for what sites cannot follow.
     """
     study = StudySpec.read(file)
     if study.tune is not None:

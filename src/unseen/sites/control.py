@@ -18,12 +18,7 @@ SPENT = "its key was shut out before and stays out. A new key: unseen federation
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the app.
-
-    Attributes:
-        state: Flower's own words, `finished:completed` at the end.
-        details: What Flower says beyond that.
-    """
+    """A run of the app."""
 
     state: str
     details: str = ""
@@ -105,11 +100,7 @@ class Control:
 
 @contextlib.contextmanager
 def control(kit: Kit) -> Iterator[Control]:
-    """Connect to the SuperLink of a server's kit.
-
-    Raises:
-        UnseenError: In the place of HTTP's errors.
-    """
+    """Connect to the SuperLink of a server's kit."""
     needs_flower()
     import httpx
     from flwr.supercore.control import ControlHttpClient

@@ -31,14 +31,7 @@ ROOM = 2 * 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        what: Which check it is of.
-        state: How it stands.
-        text: What was found.
-        remedy: What to do about it.
-    """
+    """One thing that was looked at."""
 
     what: str
     state: Literal["ok", "warning", "fault", "skipped"]

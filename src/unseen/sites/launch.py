@@ -126,11 +126,7 @@ def leave_signature(
 
 
 def carry_out(kit: Kit, config: Mapping[str, str], target: Path, app: Path | None = None) -> None:
-    """Start a run at the server and follow it to its end.
-
-    Raises:
-        UnseenError: It ended otherwise than it should.
-    """
+    """Start a run at the server and follow it to its end."""
     target.mkdir(parents=True, exist_ok=True)
     with control(kit) as link:
         await_turn(link)

@@ -19,9 +19,6 @@ def model_study(file: str | Path, method: str | None = None) -> StudySpec:
     Note:
         Under noise no metric leaves a site, since ε would not cover it, and so the last round's
         model is taken.
-
-    Raises:
-        UnseenError: The file asks for several models, or for one that no site could choose or keep.
     """
     study = federated(study_of(str(file), {}, method))
     privacy = study.privacy

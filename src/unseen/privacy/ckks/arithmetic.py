@@ -118,9 +118,6 @@ def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool)
         exponents: The power of two that each row was divided by [K].
         size: The rows' length.
         layers: Whether the products are of layers, cut out by masks.
-
-    Returns:
-        [B, K, K].
     """
     square = np.einsum("bii->bi", gram).clip(0)
     noise = SIGMA * np.ldexp(1.0, np.array(exponents))
@@ -227,9 +224,6 @@ def weighted_sum(
     """Return the chunks that are not 0 everywhere, and their ciphertexts of Σ w_i u_i.
 
     Weights are [K], or [B, K] with one row for each block of columns.
-
-    Returns:
-        All ciphertexts are of one modulus.
     """
     first = rows[0].header
     scheme, _, _ = keys.tools(first["levels"])

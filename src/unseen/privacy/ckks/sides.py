@@ -69,12 +69,7 @@ class Site(kinds.Site):
         return content
 
     def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:
-        """Return the weights for inner products, or a decrypted sum, rounded.
-
-        Raises:
-            BadReply: The question is about another exchange, under another key, of another kind, or
-                was asked before.
-        """
+        """Return the weights for inner products, or a decrypted sum, rounded."""
         wire.expect(header, QUESTION, **self.mark, **self.label)
         kind, slot = header["kind"], header["slot"]
         if [kind, slot] in self.pending["asked"]:
@@ -264,11 +259,7 @@ class EncryptedRows(SealedRows["Server"]):
 
 
 def agreed(headers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return one of the sites' answers, which must all be the same.
-
-    Raises:
-        BadReply: They differ; it names the sites that are alone with theirs.
-    """
+    """Return one of the sites' answers, which must all be the same."""
     texts = {n: json.dumps([h["weights"], h["state"]]) for n, h in headers.items()}
     ranks = Counter(texts.values()).most_common()
     if len(ranks) > 1:

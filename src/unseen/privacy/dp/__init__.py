@@ -56,9 +56,6 @@ def private(
         clients: The noise on clients' rows, or none.
         participation: Of a round, as in the study.
         summed: Whether the channel shows the server no more than sums of rows.
-
-    Raises:
-        Incompatible: No bound would hold; the error has the reason.
     """
     if examples is not None:
         method = with_example_noise(method, examples)

@@ -48,14 +48,7 @@ class Clients(Noise, named="dp"):
 
 @dataclass(frozen=True)
 class NoisedRows(Wrapper):
-    """Another local whose rows leave clipped, all together, and noised; no scalar leaves.
-
-    Attributes:
-        inner: The other local.
-        dp: How they are clipped and noised.
-        slots: Slot -> the inbox entry that it writes; all of them are differences.
-        participation: Of a round, as in the study.
-    """
+    """Another local whose rows leave clipped, all together, and noised; no scalar leaves."""
 
     inner: Local
     dp: Clients
@@ -98,9 +91,6 @@ def with_client_noise(
     """Return the method whose clients' rows are private as wholes, and rules that know the noise.
 
     `summed` says whether the channel shows the server no more than sums of rows.
-
-    Raises:
-        Incompatible: No bound would hold, or only one for a sum that the server sees through.
     """
     name = f"{method.name}+dp"
     if dp.trust == "sum" and not summed:

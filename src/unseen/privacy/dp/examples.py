@@ -144,11 +144,7 @@ class Guarded(Wrapper):
 
 
 def with_example_noise(method: Method, dp: Examples) -> Method:
-    """Return the method whose clients train by DP-SGD.
-
-    Raises:
-        Incompatible: Something that leaves a client does not follow from the noised steps.
-    """
+    """Return the method whose clients train by DP-SGD."""
     name = f"{method.name}+dp"
     for exchange in method.exchanges:
         if exchange.slots and exchange.name != TRAIN:
@@ -189,11 +185,7 @@ def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: st
 
 
 def output_loss(loss: Loss, name: str) -> OutputLoss:
-    """Return a loss as a mean over examples, each of which counts for itself.
-
-    Raises:
-        Incompatible: One example's loss depends on others, or may do so.
-    """
+    """Return a loss as a mean over examples, each of which counts for itself."""
     if type(loss) is SquaredError:
         return squared_error
     if type(loss) is Hazards:

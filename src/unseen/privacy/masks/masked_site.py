@@ -290,11 +290,7 @@ class Site(kinds.Site):
 
 
 def checked_shares(content: bytes, marks: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the shares in a bundle: slot -> both, as text.
-
-    Raises:
-        BadReply: They are not what was published.
-    """
+    """Return the shares in a bundle: slot -> both, as text."""
     try:
         own_shares = {slot: list(map(str, halves)) for slot, halves in json.loads(content).items()}
         fits = {n: [shares.mark(bytes.fromhex(h)) for h in own] for n, own in own_shares.items()}

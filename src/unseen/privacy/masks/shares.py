@@ -62,9 +62,6 @@ def joined(
         names: All among whom it was shared.
         fits: Whether a seed is the one that was shared; it looks at what its site published.
         whose: Whose seed it is.
-
-    Raises:
-        BadReply: They give another seed: whoever dealt them published something else.
     """
     places = {name: place for place, name in enumerate(sorted(names), 1)}
     some = [(places[name], shares[name]) for name in sorted(shares)[:t]]
@@ -114,11 +111,7 @@ def sealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
-    """Return what another site sealed for this one.
-
-    Raises:
-        BadReply: It was changed, or belongs to something else.
-    """
+    """Return what another site sealed for this one."""
     from cryptography.exceptions import InvalidTag
 
     try:

@@ -46,11 +46,7 @@ def own_stream(seed: bytes, purpose: str, count: int) -> Integers:
 
 
 def fixed(values: NDArray[np.float64], step: int, count: int) -> Integers:
-    """Return values in multiples of 2^-step, as integers mod 2^64.
-
-    Raises:
-        BadReply: A sum of `count` such values could overflow.
-    """
+    """Return values in multiples of 2^-step, as integers mod 2^64."""
     scaled = np.rint(np.ldexp(values, step))
     largest = float(np.abs(scaled).max(initial=0.0))
     if largest * count >= 2.0**62:

@@ -31,9 +31,6 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
     """Return what a new node says of itself.
 
     `fault` is why it gave no answer, `keyed` the name that its key is registered for, if any.
-
-    Raises:
-        Refused: It says nothing that can be read, or is not whose key it has.
     """
     answer = parcel or {}
     if "facts" not in answer:
@@ -100,9 +97,6 @@ def figures_of(
     """Return a site's figures of a model, and its counts of rows by probability if it sent any.
 
     `stated` is how many rows it can have, None where it did not say.
-
-    Raises:
-        BadReply: They are not what was asked for.
     """
     try:
         content = json.loads(text_in(answer, RESULTS))

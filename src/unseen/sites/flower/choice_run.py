@@ -35,11 +35,7 @@ RECIPE = "recipe.toml"
 
 @dataclass(frozen=True)
 class Played:
-    """Plays studies of recipes over the sites that agreed to the choice.
-
-    Attributes:
-        session: The choice as the sites approved it.
-    """
+    """Plays studies of recipes over the sites that agreed to the choice."""
 
     session: Session
 

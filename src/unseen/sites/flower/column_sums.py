@@ -44,11 +44,7 @@ def column_sums(
 
 
 def sums_received(study: StudySpec, data: DataSet, sums: Value | None) -> Tensor | None:
-    """Return the sums that came with a message, by which this site standardises its columns.
-
-    Raises:
-        Refused: No rows have such sums, or public ranges are what the study standardises by.
-    """
+    """Return the sums that came with a message, by which this site standardises its columns."""
     totals = totals_of(data, study)
     if totals is None or not isinstance(sums, Tensor):
         return sums if isinstance(sums, Tensor) else None

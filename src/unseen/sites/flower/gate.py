@@ -39,11 +39,7 @@ MANY = "refused more questions today than its ledger has room for."
 
 
 def approved(question: Question, site: Site) -> Request:
-    """Return the request of a question's study, which is signed, allowed and approved.
-
-    Raises:
-        Refused: With the rule's name.
-    """
+    """Return the request of a question's study, which is signed, allowed and approved."""
     proposal = question.proposal
     if site.policy.signed:
         try:
@@ -62,11 +58,7 @@ def approved(question: Question, site: Site) -> Request:
 
 
 def admit(question: Question, site: Site, request: Request) -> Admitted:
-    """Return a question that no rule of the site forbids, ready to be answered.
-
-    Raises:
-        Refused: With the rule's name. The words are about study and question, not about the data.
-    """
+    """Return a question that no rule of the site forbids, ready to be answered."""
     asked = Admitted(site, question)
     if asked.study is not asked.agreed:
         _check_rules(site, asked.study)

@@ -61,15 +61,7 @@ LOOK = 2.0
 
 @dataclass(frozen=True)
 class Finished:
-    """A study over sites whose only job is done.
-
-    Attributes:
-        session: The sites.
-        job: The job.
-        sites: The job's sites, by which they are asked.
-        prepared: What is known of them.
-        out: The model's directory.
-    """
+    """A study over sites whose only job is done."""
 
     session: Session
     job: Job
@@ -138,9 +130,6 @@ def train(
     """Train the study's one model over the sites behind the grid, and hand it to all of them.
 
     It waits for `sites`, by default the study's, and trains `method`, by default the file's.
-
-    Returns:
-        The directory.
 
     Note:
         The same call goes on wherever the last one ended: with the training, or with the sites
@@ -257,11 +246,7 @@ def account(finished: Finished, kind: str, questions: Mapping[str, Question]) ->
 
 
 def deliver(finished: Finished) -> None:
-    """Hand the model to every site of the task, and wait for those that are away.
-
-    Raises:
-        UnseenError: Some have not got it within the study's patience.
-    """
+    """Hand the model to every site of the task, and wait for those that are away."""
     path, link = finished.out / DELIVERED, finished.sites.link
     standing = json.loads(path.read_bytes())
     have: dict[str, str] = standing.setdefault("sites", {})

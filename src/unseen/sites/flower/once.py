@@ -100,11 +100,7 @@ def check_new(asked: Admitted) -> None:
 
 
 def before(asked: Admitted) -> dict[str, Value] | None:
-    """Return the answer that left before to the same question; None where none did.
-
-    Raises:
-        Refused: Another question was answered at the position, or a later one.
-    """
+    """Return the answer that left before to the same question; None where none did."""
     own, key = said_of(asked), asked.position.key(asked.agreement.run)
     used = [line for line in asked.lines if _is_of(line, asked.proposal.digest, key)]
     here, masked = place_of(asked), _masked(asked)

@@ -78,11 +78,7 @@ class Pulls:
         self.running: dict[str, Pull] = {}
 
     def arrived(self, asked: Mapping[str, tuple[int, Node]]) -> Iterator[Arrival]:
-        """Yield what came of the messages whose answers are here.
-
-        Raises:
-            Exception: Whatever Flower raises where the server is gone.
-        """
+        """Yield what came of the messages whose answers are here."""
         for id, (room, _) in asked.items():
             if id not in self.running:
                 pull = self.running[id] = Pull(room)

@@ -18,11 +18,7 @@ FOLDER = "receipts"
 
 
 def check_receipt(answer: Mapping[str, Value], payload: str) -> dict[str, Any]:
-    """Return the receipt in a site's answer, for the other sites.
-
-    Raises:
-        BadReply: It is of another message, or not signed.
-    """
+    """Return the receipt in a site's answer, for the other sites."""
     try:
         document = dict(json.loads(str(answer.get(RECEIPT))))
         check(document, str(document["site"]["key"]), "its receipt")

@@ -66,15 +66,7 @@ SIGNED = ("signature", "receipts")
 
 @dataclass(frozen=True)
 class Question:
-    """A message, parsed. It computes nothing, and nothing that computes takes it.
-
-    Attributes:
-        kind: What is asked for.
-        about: What the answer repeats.
-        head: What it says in words.
-        agreed: The study.
-        parcel: The message.
-    """
+    """A message, parsed. It computes nothing, and nothing that computes takes it."""
 
     kind: str
     about: str
@@ -84,11 +76,7 @@ class Question:
 
     @classmethod
     def read(cls, parcel: Parcel) -> Self:
-        """Return the message.
-
-        Raises:
-            Refused: It has a field that no message of its kind has, or lacks one.
-        """
+        """Return the message."""
         if parcel.get("protocol") != PROTOCOL:
             values = f"the server says {parcel.get('protocol')!r}, the site {PROTOCOL!r}"
             raise Refused(f"the protocol does not match: {values}.")

@@ -191,9 +191,6 @@ class Terms:
         """Refuse terms that read a site's data as anything else than the site does.
 
         A number that is read as a category would leave as a count of each of its values.
-
-        Raises:
-            Refused: With what differs, in words of what the site told in its facts.
         """
         own, agreed = data.schema, self.schema
         if (own is None) != (agreed is None):

@@ -10,9 +10,6 @@ def trained_counts(client: Client, local: Local, validates: bool) -> tuple[int, 
     """Return the training examples here, the steps of a reply, and the examples that it is of.
 
     `validates` says whether the answer tells something of the validation rows, too.
-
-    Returns:
-        None instead of steps where the local part takes none.
     """
     train = len(client.train) if client.train is not None else 0
     behind = min(train, len(client.split("validation"))) if validates else train

@@ -206,9 +206,6 @@ def is_pair(private: bytes, public: bytes) -> bool:
     """Return whether two files of a kit are halves of one pair.
 
     A private key is OpenSSH or PEM, a public one OpenSSH or a certificate.
-
-    Raises:
-        ValueError: One of the two cannot be read.
     """
     if b"CERTIFICATE" in public:
         key = s.load_pem_private_key(private, None)

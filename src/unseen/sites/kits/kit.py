@@ -88,11 +88,7 @@ class Kit(Settings):
 
     @classmethod
     def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
-        """Return the kit in a folder.
-
-        Raises:
-            UnseenError: The folder is not a kit, or of the other kind.
-        """
+        """Return the kit in a folder."""
         path = Path(folder).expanduser().absolute()
         file = path / "kit.toml"
         if not file.is_file():

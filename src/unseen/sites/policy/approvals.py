@@ -84,11 +84,7 @@ def account() -> str:
 
 @dataclass(frozen=True)
 class Approvals:
-    """The folder of a site's requests, one file each.
-
-    Attributes:
-        folder: The site's account.
-    """
+    """The folder of a site's requests, one file each."""
 
     folder: Path
 
@@ -122,11 +118,7 @@ class Approvals:
         return matches[0]
 
     def ask(self, proposal: Proposal) -> Request:
-        """Return the request of a study, which waits from now on if it is new.
-
-        Raises:
-            UnseenError: Its settings are longer than `LONGEST`; it is not kept.
-        """
+        """Return the request of a study, which waits from now on if it is new."""
         digest, size = proposal.digest, len(json.dumps(proposal.settings))
         if size > LONGEST:
             raise UnseenError(f"the study has {size:,} bytes of settings, and {LONGEST:,} at most.")

@@ -68,12 +68,7 @@ def digest_of(settings: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A study, by what a site is sent of it.
-
-    Attributes:
-        study: The study.
-        signature: The coordinator's signature with what it needs, as the server passed it on.
-    """
+    """A study, by what a site is sent of it."""
 
     study: StudySpec
     signature: Mapping[str, Any] = field(default_factory=dict)

@@ -52,11 +52,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SiteLedger:
-    """The ledger of a site.
-
-    Attributes:
-        folder: The site's account.
-    """
+    """The ledger of a site."""
 
     folder: Path
 
@@ -70,11 +66,7 @@ class SiteLedger:
         return self.folder / UNFINISHED
 
     def lines(self) -> list[Line]:
-        """Return all lines but an unfinished last one, which may just be on its way to the disk.
-
-        Raises:
-            UnseenError: A line is not one of a ledger.
-        """
+        """Return all lines but an unfinished last one, which may just be on its way to the disk."""
         whole, tail = self._parts()
         texts = [*whole.splitlines(), *([tail] if _is_line(tail) else [])]
         lines = []

@@ -142,11 +142,7 @@ class SitePolicy(Settings):
 
     @classmethod
     def read(cls, kit: Path) -> Self:
-        """Return the policy of a kit; without a `site.toml` the strictest one that can work.
-
-        Raises:
-            UnseenError: The file says something that cannot be. Nothing is then answered.
-        """
+        """Return the policy of a kit; without a `site.toml` the strictest one that can work."""
         file = kit / RULES
         if not file.is_file():
             return cls()
