@@ -157,7 +157,7 @@ class Server(ckks.Server):
         return bool(self.sums) or not self.sealed_state
 
     def clear(self, inbox: Inbox) -> Inbox:
-        """Return the entries that travel in the clear; refuse stand-ins for which nothing is here."""
+        """Return the entries that travel in the clear; refuse stand-ins of a changed checkpoint."""
         entries = clear_entries(inbox)
         missing = sorted(inbox.keys() - entries.keys())
         if missing and not self.cargo():

@@ -145,7 +145,7 @@ def check_member(kit: Path, certificate: Document, federation: str, revoked: Seq
 
 
 def check_study(kit: Path, document: Document, digest: str, federation: str) -> str:
-    """Refuse a study that no coordinator of the federation has signed."""
+    """Return who signed a study, a coordinator of the federation, or refuse it."""
     if not document:
         what = "no coordinator's signature came with the study"
         raise UnseenError(f"{what}.", remedy="unseen federation sign STUDY.toml --kit KIT")
