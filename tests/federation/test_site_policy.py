@@ -16,6 +16,7 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
+from unseen.sites.asked_studies import model_study
 from unseen.sites.doctor import _data as findings_of
 from unseen.sites.flower import server_run as federated
 from unseen.sites.flower.gate import RULES
@@ -24,10 +25,9 @@ from unseen.sites.flower.site_handler import answer_from, handle
 from unseen.sites.flower.site_messages import Waiting
 from unseen.sites.flower.terms import Refused
 from unseen.sites.kits.kit import Kit
-from unseen.sites.model_study import model_study
 from unseen.sites.policy import spending
+from unseen.sites.policy.few_rows import nearly_unique
 from unseen.sites.policy.proposals import Proposal
-from unseen.sites.policy.rare_values import nearly_unique
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.sites.policy.site_policy import SitePolicy, template
 from unseen.sites.policy.study_review import review

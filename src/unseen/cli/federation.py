@@ -224,7 +224,7 @@ def status(
         out: What --out of run, train or choose was.
         stop: Stop the run that has not ended.
     """
-    from unseen.sites import standing
+    from unseen.sites import control
     from unseen.sites.kits.kit import Kit
     from unseen.sites.launch import stop as end
 
@@ -232,7 +232,7 @@ def status(
     if stop:
         end(server)
     else:
-        standing.status(server, out)
+        control.status(server, out)
 
 
 @federation.command()

@@ -174,15 +174,10 @@ def _account(folder: Path) -> tuple[Approvals, Site]:
 def _check(site: Site, study: StudySpec) -> None:
     """Refuse to approve what this site would refuse; say which figures would not leave."""
     from unseen.errors import UnseenError
-    from unseen.sites.flower.site import load
-    from unseen.sites.flower.site_plan import roles_of
     from unseen.sites.policy import preflight
     from unseen.visible import visible
 
-    refusals = preflight.of_study(site, study)
-    if not refusals:
-        roles = roles_of(study, site.name, site.role == "train")
-        refusals = list(preflight.of_data(site, study, load(site, study), roles))
+    refusals, _ = preflight.refusals(site, study)
     if stops := [str(refusal) for refusal in refusals if refusal.trains]:
         what = f"this site would refuse the study: {visible('; '.join(stops))}."
         raise UnseenError(what, remedy=f"unseen federation review {site.kit} says all of it.")
@@ -192,7 +187,7 @@ def _check(site: Site, study: StudySpec) -> None:
 
 def _asked(study: Path, model: bool) -> StudySpec:
     """A study's file as sites are asked for it."""
-    from unseen.sites.model_study import model_study
+    from unseen.sites.asked_studies import model_study
     from unseen.sites.policy.proposals import federated
     from unseen.studies.settings.study import StudySpec
 

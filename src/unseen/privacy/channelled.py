@@ -33,10 +33,8 @@ ANSWERS = {
 class SealedReply:
     """What leaves a site in one exchange.
 
-    Attributes:
-        scalars: As they are.
-        rows: Slot -> the row's message; none in an evaluation.
-        state: The sealed state that the site works with, where the server has no newer one.
+    Scalars are as they are, rows sealed by slot. A state goes along where the server has no newer
+    one.
     """
 
     scalars: Mapping[str, float | Tensor] = field(default_factory=dict)

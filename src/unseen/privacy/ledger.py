@@ -199,9 +199,7 @@ def finite(value: float) -> float | None:
 class Summary:
     """One job's ledger, added up.
 
-    Attributes:
-        rows: Exchange, slot, form, bytes of one client's reply (the mean), replies of all clients.
-        guarantees: As the last record has them.
+    A row is exchange, slot, form, mean bytes of one client's reply, and replies of all clients.
     """
 
     rows: tuple[tuple[str, str, str, float, int], ...]

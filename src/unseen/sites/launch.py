@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
-from unseen.sites.control import Control, Run, control
+from unseen.sites.control import (
+    SIGNATURE,
+    STANDING,
+    Control,
+    Run,
+    control,
+    progress,
+    remarks,
+    standing,
+)
 from unseen.sites.flower import bundle
 from unseen.sites.kits.closed import closed
 from unseen.sites.kits.kit import Kit
 from unseen.sites.process import say, until_told
-from unseen.sites.standing import SIGNATURE, STANDING, progress, remarks, standing
 
 if TYPE_CHECKING:
     from unseen.studies.settings.study import StudySpec
@@ -63,7 +71,7 @@ def train(
     """
     from unseen.serving.directory import SPEC
     from unseen.serving.one_model import RECORDS
-    from unseen.sites.model_study import model_study
+    from unseen.sites.asked_studies import model_study
 
     path, target = file_of(study), out.expanduser().absolute()
     spec, records = model_study(path, method), target / RECORDS
@@ -85,7 +93,7 @@ def choose(
 
     `options` are groups and rates. The same command goes on where the last one ended.
     """
-    from unseen.sites.choosing_study import choosing_study
+    from unseen.sites.asked_studies import choosing_study
     from unseen.studies.settings.named import toml
 
     target = out.expanduser().absolute()

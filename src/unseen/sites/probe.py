@@ -30,14 +30,8 @@ KEY, SIGNATURE, STAMP = "flwr-public-key", "flwr-signature", "flwr-timestamp"
 class Answer:
     """The result of asking the server.
 
-    Attributes:
-        trouble: A table of troubles.toml; empty if it answered.
-        text, remedy: What is wrong, in words, and what to do about it.
-        check: Which of the doctor's checks it belongs to.
-        content: Its answer.
-        date: Its clock, in seconds since 1970.
-        seconds: How long it took.
-        certificate: The one that it showed, as DER.
+    `trouble` is a table of troubles.toml, empty if it answered; `check` the doctor's check that it
+    belongs to; `date` the server's clock, in seconds since 1970.
     """
 
     trouble: str = ""

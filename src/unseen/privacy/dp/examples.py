@@ -60,10 +60,7 @@ class Examples(Noise, named="dp"):
 class Noised:
     """The gradient of DP-SGD in `Backprop`'s place; see `Examples`.
 
-    Attributes:
-        loss: The loss; a mean over examples.
-        dp: How they are clipped and noised.
-        expected: B, the expected size of a batch; None where the whole training split is one.
+    `expected` is B, the expected size of a batch; None where the whole training split is one.
     """
 
     loss: Loss

@@ -12,7 +12,7 @@ import numpy as np
 from unseen.errors import BadReply
 from unseen.privacy import wire
 from unseen.privacy.masks import shares
-from unseen.privacy.masks.streams import Integers
+from unseen.privacy.masks.shares import Integers
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Deal:
-    """The public parts of seeds that sites shared with each other.
-
-    Attributes:
-        id: Its number.
-        names: The sites.
-        own: Site -> the parts that it published.
-    """
+    """The public parts of seeds that sites shared with each other."""
 
     id: str
     names: list[str]

@@ -18,7 +18,7 @@ from unseen.errors import BadReply
 from unseen.privacy import kinds, wire
 from unseen.privacy.kinds import QUESTION
 from unseen.privacy.masks import shares
-from unseen.privacy.masks.streams import fixed, masked, own_stream, purpose
+from unseen.privacy.masks.shares import fixed, masked, own_stream, purpose
 
 #: How many times as heavy as another a row may be that is hidden by it.
 HEAVY = 20.0

@@ -25,7 +25,7 @@ from unseen.privacy.masks.masked_answers import (
     shares_in,
     vector_in,
 )
-from unseen.privacy.masks.streams import Integers, own_stream, purpose, stream
+from unseen.privacy.masks.shares import Integers, own_stream, purpose, stream
 
 LOG = logging.getLogger("flwr")
 T = TypeVar("T")

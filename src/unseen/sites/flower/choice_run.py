@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseen.core.atomic import write_atomically
-from unseen.sites.choosing_study import RATE
+from unseen.sites.asked_studies import RATE
 from unseen.sites.flower.server_run import TABLE, Session, followed, opened
 from unseen.sites.flower.site_plan import planned_study
 from unseen.sites.policy.proposals import federated

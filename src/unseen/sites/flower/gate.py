@@ -22,7 +22,7 @@ from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_question import EXCHANGE, HELLO, SUMS, Question, match
 from unseen.sites.flower.terms import FAILED, REFUSED, Refused
 from unseen.sites.kits.signatures import check_study
-from unseen.sites.policy import rare_values, site_ledger, spending, study_rules
+from unseen.sites.policy import few_rows, site_ledger, spending, study_rules
 from unseen.sites.policy.approvals import Approvals, Request, unapproved
 from unseen.sites.policy.proposals import SHORT
 from unseen.sites.policy.site_ledger import SiteLedger
@@ -255,7 +255,7 @@ def _rows(asked: Admitted) -> Iterator[str]:
 def _levels(asked: Admitted) -> Iterator[str]:
     """Yield the columns whose values would leave by name, and may not."""
     label = study_rules.label_of(asked.study.dataset)
-    return (why for why, _ in rare_values.kept_names(asked.site.policy, asked.own, label))
+    return (why for why, _ in few_rows.kept_names(asked.site.policy, asked.own, label))
 
 
 #: What of a question breaks which rule, by kind of question, in the order in which they are

@@ -33,14 +33,14 @@ from unseen.serving.decisions import KEY, OF, disclosures
 from unseen.serving.description import ROLES, described
 from unseen.serving.fit import site_rows, write_pages
 from unseen.serving.one_model import RECORDS, check_buffers, one_job, trained_job, write_model
+from unseen.sites.asked_studies import model_study
 from unseen.sites.flower import terms
 from unseen.sites.flower.answers import Judge, figures_of, text_in
-from unseen.sites.flower.question import Question
+from unseen.sites.flower.pulls import Question
 from unseen.sites.flower.server_run import Session, followed, opened
 from unseen.sites.flower.site_backend import Sites
 from unseen.sites.flower.site_messages import POLL
 from unseen.sites.flower.site_model import FILES, FINGERPRINT, SLOTS
-from unseen.sites.model_study import model_study
 from unseen.sites.policy.site_ledger import sizes
 from unseen.studies.execution.prepare import Prepared
 from unseen.studies.execution.runtime import Runtime, composed

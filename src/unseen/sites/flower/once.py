@@ -35,10 +35,7 @@ AT, PAYLOAD, STATISTICS = "at", "payload", "sums"
 class Place:
     """A position within a job, in the order in which a run comes to them.
 
-    Attributes:
-        round: The round.
-        order: The exchange's place in it.
-        part: Which question of a channel it is, within the exchange; "" for the exchange itself.
+    `part` is which question of a channel it is, within the exchange; "" for the exchange itself.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""Answers fetched one by one, so that one that was half sent costs its sender alone.
+"""What each site is asked, and its answer, fetched apart so that half of one costs nobody else.
 
 Flower's Grid fetches all answers in one call, which waits minutes for the rest of one whose sender
 has stopped. Here each has a thread of its own, and no more bytes than its question leaves room for.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from unseen.engine.messages import Value, unpack, weight
+from unseen.engine.messages import Parcel, Value, unpack, weight
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -25,17 +25,63 @@ LARGER = "an answer larger than the {room:,} bytes that its question leaves room
 #: A SuperNode's number, and when it was started: a site that starts again is another node.
 Node = tuple[int, str]
 _THREAD = threading.local()
+#: How often one site is asked in one exchange if it gives no answer.
+ATTEMPTS = 3
+AWAY = "was not connected"
+#: Bytes that an answer may have beside its rows (names, scalars, envelope).
+SLACK = 2**20
+
+
+@dataclass
+class Question:
+    """What one site is asked, and what became of it.
+
+    Attributes:
+        site: The site's name.
+        parcel: What it is sent.
+        sent_at: When it was sent last.
+        id: Number of the message that has no answer yet; empty if there is none.
+        node: Which node got it.
+        attempts: How often this node was asked.
+        answer: The answer, if it can be used.
+        fault: Else why there is none.
+        final: Whether the site is not asked again.
+        up: Bytes of the answer.
+        seconds: How long it took.
+        entry: The line of the site's own ledger that its last answer has, as number and hash.
+        room: How many bytes the answer may have.
+    """
+
+    site: str
+    parcel: Parcel
+    sent_at: float = 0.0
+    id: str = ""
+    node: Node = (0, "")
+    attempts: int = 0
+    answer: dict[str, Value] | None = None
+    fault: str = AWAY
+    final: bool = False
+    up: int = 0
+    seconds: float = 0.0
+    entry: str = ""
+    room: int = SLACK
+
+    @property
+    def standing(self) -> str:
+        """Why there is no answer yet, as far as that is known here."""
+        return "was asked, and its answer has not arrived as a whole" if self.id else self.fault
+
+    def again(self, here: Mapping[str, Node]) -> bool:
+        """Return whether the site is to be asked, for the first time or once more."""
+        return not self.final and not self.id and self.site in here and self.attempts < ATTEMPTS
 
 
 @dataclass(frozen=True)
 class Arrival:
     """What came of one message.
 
-    Attributes:
-        id: Number of the message.
-        parcel: Its answer, if it can be read.
-        fault: Else why there is none.
-        larger: Whether that is since the answer has more bytes than there is room for.
+    `fault` is why there is no parcel, `larger` that the answer has more bytes than there is room
+    for.
     """
 
     id: str
@@ -48,12 +94,7 @@ class Arrival:
 class Pull:
     """One answer on its way.
 
-    Attributes:
-        room: How many bytes it may have.
-        thread: What fetches it.
-        messages: The answer, once it is here.
-        error: What Flower raised instead.
-        larger: Whether it has more bytes than that, so that no more of it is fetched.
+    It may have `room` bytes; of a `larger` one no more is fetched.
     """
 
     room: int

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 class RollCall:
     """The sites that a run waits for.
 
-    Attributes:
-        expected: Names of those to wait for; where there are none, whoever connects.
-        needed: Those without whom nothing begins, whatever the minimum.
-        minimum: How many must be there.
+    Where none is `expected` by name, whoever connects is. Without the `needed` nothing begins.
     """
 
     expected: Collection[str]

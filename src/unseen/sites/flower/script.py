@@ -29,11 +29,7 @@ STRICT = ConfigDict(extra="forbid")
 class Agreement:
     """What all sites of a run agreed on. A site takes part in one such run for each approval.
 
-    Attributes:
-        run: The run's number.
-        members: Site -> its role, `train` or `evaluate`.
-        terms: What all code their data by.
-        weights: The digest of the frozen weights, which no message carries.
+    `members` have a role, `train` or `evaluate`. `weights` is the digest of the frozen weights.
     """
 
     __pydantic_config__ = STRICT
@@ -108,10 +104,7 @@ def role_in(task: Task, name: str) -> str:
 class Due:
     """An exchange that the study has at a position.
 
-    Attributes:
-        exchange: The exchange.
-        turn: Which exchange of which round it is.
-        names: Whom it goes to, as far as this site knows them: all where it goes to sources.
+    `names` are those whom it goes to, as far as this site knows: all where it goes to sources.
     """
 
     exchange: Exchange

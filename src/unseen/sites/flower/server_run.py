@@ -13,16 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from unseen.core import Model
+from unseen.core import Model, play, start
 from unseen.core.atomic import write_atomically
 from unseen.core.record_lines import to_line
+from unseen.data.dataset import Totals
 from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
 from unseen.privacy.signing import SUFFIX
-from unseen.sites.flower.column_sums import column_sums
+from unseen.sites.control import MESSAGES, SIGNATURE, STANDING, TERMS
 from unseen.sites.flower.script import Agreement, Position, tasks_by_plan
 from unseen.sites.flower.site_backend import Sites, placed
 from unseen.sites.flower.site_messages import Link
@@ -35,9 +37,9 @@ from unseen.sites.flower.site_plan import (
 )
 from unseen.sites.flower.terms import PROTOCOL, Facts, Terms
 from unseen.sites.policy.proposals import federated, settings_of
-from unseen.sites.standing import MESSAGES, SIGNATURE, STANDING, TERMS
 from unseen.studies.execution import plan as plans
 from unseen.studies.execution.checks import check_measured
+from unseen.studies.execution.column_statistics import statistics
 from unseen.studies.execution.doubts import of_unscaled, unscaled_columns
 from unseen.studies.execution.job import Running, versions
 from unseen.studies.execution.label_kinds import totals_of
@@ -84,14 +86,7 @@ class Status:
 class Session:
     """A study over sites that have agreed on its terms.
 
-    Attributes:
-        planned: The study and its jobs.
-        terms: What the sites agreed on.
-        link: The line to them.
-        head: What every message says.
-        out: Folder of the records.
-        agreed: The study that the sites approved.
-        facts: What each site said of its data when the run began.
+    `agreed` is the study that the sites approved, `head` what every message says.
     """
 
     planned: plans.Plan
@@ -168,6 +163,28 @@ class Session:
             sites, prepared = self.placed(setting, job, task)
             place = partial(placed, study, sites)
             return Running(setting, job, self.terms.empty(), prepared, place).to_end()
+
+
+def column_sums(
+    sites: Sites, totals: Totals, task: Task, robust: bool
+) -> tuple[Tensor, Mapping[str, str]]:
+    """Return the sources' sums over their training rows, and whose are left out, with the reason.
+
+    They come from the sites or from an earlier start.
+    """
+    path, reasons = sites.folder / "statistics.json", sites.folder / "statistics.without.json"
+    if path.exists():
+        without = json.loads(reasons.read_text()) if reasons.exists() else {}
+        return torch.tensor(json.loads(path.read_text()), dtype=torch.float64), without
+    method, roster = statistics(totals, robust), sorted(task.sources)
+    first = start(method, sites.model, roster, seed=0)
+    backend = replace(sites, kind="statistics")
+    state, (outcome,) = play(method, first, backend, roster, 1, on_bad_reply="drop")
+    sums, without = state.inbox["statistics"], dict(outcome.dropped)
+    if without:
+        write_atomically(reasons, json.dumps(without).encode())
+    write_atomically(path, json.dumps(sums.tolist()).encode())
+    return sums, without
 
 
 def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Results:

@@ -25,15 +25,14 @@ from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
 from unseen.methods.exact.sense import Sender, senseless
 from unseen.privacy import channel, channelled, kinds, wire
+from unseen.sites.control import MESSAGES
 from unseen.sites.flower import terms
-from unseen.sites.flower.answers import Judge, reasons
-from unseen.sites.flower.question import Question
-from unseen.sites.flower.reply_checks import beyond, unlike
+from unseen.sites.flower.answers import Judge, beyond, reasons, unlike
+from unseen.sites.flower.pulls import Question
+from unseen.sites.flower.receipts import check_receipt, last_receipts, write_receipts
 from unseen.sites.flower.script import Position
-from unseen.sites.flower.server_receipts import check_receipt, last_receipts, write_receipts
 from unseen.sites.flower.site_messages import KEPT, Link, Waiting
 from unseen.sites.flower.site_question import EXCHANGE, payload_of
-from unseen.sites.standing import MESSAGES
 from unseen.studies.settings.study import StudySpec
 
 #: Why a site has no part in an exchange that is played again, as the others have it.
@@ -50,18 +49,9 @@ PLAIN, SEALED, CIPHERTEXTS = 8, 96, 2**24
 class Sites(Backend):
     """The backend of one job whose clients are sites.
 
-    Attributes:
-        link: The line to them.
-        head: What every message of the run says.
-        position: What every message of the job asks for, but for round and exchange.
-        roles: Site -> its role in the task.
-        folder: Where the account of messages is written.
-        model: The network, as the server has it.
-        statistics: Sums by which tables are standardised.
-        memories: Empty: each site keeps its own.
-        clients: Empty: none is here.
-        kind: What is asked of the sites.
-        sealed: Whether rows come through a channel.
+    `head` is what every message of the run says, `position` what every one of the job asks for but
+    for round and exchange. Clients and memories are none: the sites keep them. `sealed` says
+    whether rows come through a channel.
     """
 
     link: Link

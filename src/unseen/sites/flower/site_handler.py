@@ -36,8 +36,8 @@ from unseen.sites.flower.site_question import HELLO, Question
 from unseen.sites.flower.terms import PROTOCOL, Facts, Refused
 from unseen.sites.kits.closed import closed
 from unseen.sites.kits.signatures import RECEIPT
+from unseen.sites.policy.few_rows import without_few
 from unseen.sites.policy.site_ledger import SiteLedger
-from unseen.sites.policy.small_groups import without_few
 from unseen.studies.execution.batch_sizes import check_batches
 from unseen.studies.execution.checks import check_noised
 from unseen.studies.execution.column_statistics import statistics

@@ -18,8 +18,7 @@ from unseen.sites.flower.answers import (
     reasons,
     text_in,
 )
-from unseen.sites.flower.pulls import Node, Pulls
-from unseen.sites.flower.question import ATTEMPTS, SLACK, Question
+from unseen.sites.flower.pulls import ATTEMPTS, SLACK, Node, Pulls, Question
 from unseen.sites.flower.roll_call import RollCall
 from unseen.sites.flower.terms import ENTRY, FAILED, PROTOCOL, Facts, Refused
 from unseen.studies.settings.study import Federation

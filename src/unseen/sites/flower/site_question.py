@@ -39,13 +39,8 @@ CONTENT: Mapping[str, Mapping[str, type]] = {
 class Head:
     """What a message says in words.
 
-    Attributes:
-        study: The study's settings.
-        signature: The coordinator's signature under them.
-        run: The run that a site is asked to take part in, before it is agreed on.
-        agreement: What the run's sites agreed on.
-        position: What is asked for.
-        receipts: Those of the job's last exchange, see `unseen.sites.flower.receipts`.
+    `run` is the run that a site is asked to take part in before it is agreed on, `receipts` those
+    of the job's last exchange.
     """
 
     __pydantic_config__ = STRICT

@@ -150,15 +150,7 @@ ALIKE: Mapping[str, Callable[[Facts], object]] = {
 class Terms:
     """What all sites code their data by.
 
-    Attributes:
-        data: Name of the data set.
-        classes: Names of the classes; None for regression.
-        schema: Columns of a table.
-        levels: Column -> names of its codes.
-        shape: Of one raw input.
-        standardise: Name of the number to predict, where it is to be standardised.
-        times: Of times until an event: what time and event are called.
-        masks: Whether every pixel of an image has a class.
+    Each is as in `Facts`.
     """
 
     data: str

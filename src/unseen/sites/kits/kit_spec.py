@@ -56,21 +56,7 @@ def _reachable(host: str) -> str:
 class Federation(Settings):
     """A federation as `unseen federation provision` reads it.
 
-    Attributes:
-        about: What an error message calls these settings.
-        name: Name of the federation.
-        servers: Names and addresses by which sites reach the server, the one that kits use first.
-            All of them are put into its certificate.
-        port: The one TCP port of the server.
-        listen: The address that the server binds. By default that of this machine alone where all
-            of `servers` are, `::1` if the first one is, else 127.0.0.1; where others are named
-            `::`, which takes IPv4 too, if an IPv6 address is among them, else 0.0.0.0.
-        days: Validity of the server's certificate.
-        ca_days: Validity of the authority that signs it.
-        sites: Name -> `train` or `evaluate`.
-        people: Name -> `coordinator`, who signs studies.
-        ckks: Whether the kits get keys for encrypted sums.
-        masks: Whether the kits get keys for masked sums.
+    Kits use the first of `servers`; all are put into the certificate.
     """
 
     about: ClassVar[str] = "the federation's settings cannot work"
@@ -98,7 +84,11 @@ class Federation(Settings):
 
     @property
     def bind(self) -> str:
-        """The address that the server binds."""
+        """The address that the server binds.
+
+        By default it is that of this machine alone where all of `servers` are, else every address:
+        `::`, which takes IPv4 too, if one of them is IPv6.
+        """
         if self.listen:
             return self.listen
         if all(map(is_local, self.servers)):

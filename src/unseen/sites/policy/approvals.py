@@ -28,14 +28,9 @@ LONGEST = 2**20
 class Request:
     """A study that a site was asked to take part in.
 
-    Attributes:
-        digest: Of the study.
-        settings: What the server sent of it.
-        since: When it was first asked for.
-        approval: When, and by which account, it was approved; empty while it waits.
-        signature: The coordinator's signature.
-        run_begun: The run that began, with what its sites agreed on and the digest of the data
-            here; empty before one did. An approval is for one run.
+    Settings and signature are as the server sent them. `approval` says when and by which account it
+    was approved; it is empty while it waits. `run_begun` is the one run that the approval is for,
+    with what its sites agreed on and the digest of the data here; empty before one began.
     """
 
     digest: str

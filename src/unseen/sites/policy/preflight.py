@@ -18,10 +18,10 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.methods.local.train import reads_validation
 from unseen.privacy import channel, kinds
-from unseen.sites.flower.site import Site
-from unseen.sites.flower.trained_counts import trained_counts
+from unseen.sites.flower.site import Site, load
+from unseen.sites.flower.site_plan import roles_of
 from unseen.sites.policy import spending
-from unseen.sites.policy.rare_values import kept_names
+from unseen.sites.policy.few_rows import kept_names
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.sites.policy.site_policy import CHANNELS
 from unseen.sites.policy.study_rules import breaches, label_of, method_breaches
@@ -39,11 +39,7 @@ from unseen.studies.settings.study import StudySpec
 class Refusal:
     """What would be refused.
 
-    Attributes:
-        rule: The rule of site.toml, or `study` where the study itself cannot work here.
-        why: What breaks it, with what there is.
-        remedy: What to change.
-        trains: Whether this site could then not train; else its figures alone would not leave.
+    `trains` says whether this site could then not train; else its figures alone would not leave.
     """
 
     rule: str
@@ -53,6 +49,14 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.why} (rule {self.rule})" + (f" -> {self.remedy}" if self.remedy else "")
+
+
+def refusals(site: Site, study: StudySpec) -> tuple[list[Refusal], DataSet | None]:
+    """Return all that the site would refuse, and its data, where the study itself is allowed."""
+    if broken := of_study(site, study):
+        return broken, None
+    data, roles = load(site, study), roles_of(study, site.name, site.role == "train")
+    return list(of_data(site, study, data, roles)), data
 
 
 def of_study(site: Site, study: StudySpec) -> list[Refusal]:
@@ -213,7 +217,7 @@ def _method(
         if validates and "validation" not in policy.evaluate:
             why = f"{text} sends figures of its held-back rows, and these do not leave"
             yield Refusal("evaluate", why, 'evaluate = ["validation"] in site.toml lets them')
-        _, steps, behind = trained_counts(client, exchange.local, validates)
+        _, steps, behind = spending.trained_counts(client, exchange.local, validates)
         if steps is not None and steps < least.steps:
             why = f"{text} takes {steps} steps on {train} rows, and {least.steps} are the least"
             yield Refusal("least.steps", why, "take smaller batches or more epochs")

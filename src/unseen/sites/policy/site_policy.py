@@ -34,21 +34,7 @@ def _inside(name: str) -> str:
 
 
 class Least(Settings):
-    """What a study must have at least: the `[least]` table.
-
-    Attributes:
-        channel: `clear`, `masks` or `ckks`, in this order.
-        blind: Whether the server must be one that never holds the model.
-        batch_size: Examples of one step.
-        steps: Steps of one reply.
-        examples: Training examples of which one reply is made, and validation examples of which
-            one evaluation is.
-        rows_per_level: Rows for each name of a column's levels, on the average, without which no
-            level of that column leaves.
-        rows_per_value: Rows of each value of a column; those of fewer count as missing here.
-        sites: Sites that train together, this one included.
-        noise: σ of the study's `privacy.examples` or `privacy.clients`; 0 asks for none.
-    """
+    """What a study must have at least: the `[least]` table."""
 
     about: ClassVar[str] = "[least] of site.toml cannot work"
     channel: Channel = "clear"
@@ -65,13 +51,7 @@ class Least(Settings):
 class Most(Settings):
     """What a study may have at most: the `[most]` table.
 
-    Attributes:
-        rounds: Rounds of one study.
-        questions: Questions of one study that are answered.
-        days: Days for which an approval holds.
-        epsilon: ε of everything that ever left this site, over all studies, by the RDP accountant;
-            None for no budget. With a budget, no update leaves without noise.
-        delta: The δ that ε is stated for.
+    With a budget of ε, over all studies by the RDP accountant, no update leaves without noise.
     """
 
     about: ClassVar[str] = "[most] of site.toml cannot work"
@@ -83,13 +63,7 @@ class Most(Settings):
 
 
 class Methods(Settings):
-    """Which methods are allowed: the `[methods]` table.
-
-    Attributes:
-        names: Names of methods, modifiers included; all, where there are none.
-        sees: The most that the server's rule may see of updates: `scalars`, `products`, `updates`.
-        extras: Whether a method may send more than the model, as `unseen show METHOD` lists it.
-    """
+    """Which methods are allowed: the `[methods]` table."""
 
     about: ClassVar[str] = "[methods] of site.toml cannot work"
     names: tuple[Name, ...] = ()
