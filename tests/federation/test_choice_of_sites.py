@@ -18,8 +18,7 @@ from unseen.sites.control import standing
 from unseen.sites.flower import choice_run
 from unseen.sites.flower.site import Site
 from unseen.sites.policy import ledger_check
-from unseen.sites.policy.approvals import Approvals
-from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.approvals import Approvals, Proposal
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.studies.choice import Candidates, choose, play
 from unseen.studies.choice.trials import CONSTANT

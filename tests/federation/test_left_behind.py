@@ -9,8 +9,7 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.sites.kits.kit_spec import Federation, Role
-from unseen.sites.kits.provision import add, provision
-from unseen.sites.kits.rotation import renew, revoke
+from unseen.sites.kits.provision import add, provision, renew, revoke
 from unseen.sites.process import environment
 from unseen.sites.serve import tidied
 

@@ -26,8 +26,8 @@ from unseen.sites.flower.site_messages import Waiting
 from unseen.sites.flower.terms import Refused
 from unseen.sites.kits.kit import Kit
 from unseen.sites.policy import spending
+from unseen.sites.policy.approvals import Proposal
 from unseen.sites.policy.few_rows import nearly_unique
-from unseen.sites.policy.proposals import Proposal
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.sites.policy.site_policy import SitePolicy, template
 from unseen.sites.policy.study_review import review

@@ -41,7 +41,7 @@ def provision(
         masks: Keys for masked sums.
     """
     from unseen.errors import UnseenError, choice
-    from unseen.sites.kits import provision, rotation
+    from unseen.sites.kits import provision
     from unseen.sites.kits.kit_spec import Federation
 
     if sum(way is not None for way in (file, add, renew, revoke)) != 1:
@@ -57,10 +57,10 @@ def provision(
         return
     if renew is not None or revoke is not None:
         if renew is not None:
-            paths = rotation.renew(out, renew)
+            paths = provision.renew(out, renew)
             say(f"new keys of {renew}; carry over:")
         else:
-            paths = rotation.revoke(out, str(revoke))
+            paths = provision.revoke(out, str(revoke))
             say(f"the keys of {revoke} are of no use once these are carried over:")
         for path in paths:
             say(f"  {path}")

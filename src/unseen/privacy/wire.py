@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import secrets
 import struct
 from base64 import b64decode, b64encode
@@ -18,6 +19,8 @@ from unseen.errors import BadReply, UnseenError, optional
 from unseen.visible import visible
 
 MAGIC = b"unseen-1"
+#: Bytes of the salt before a sealed content.
+SALT = 32
 #: What a message carries behind its header, uncopied.
 Parts = tuple[memoryview, ...]
 
@@ -184,3 +187,28 @@ def derived_key(secret: bytes, info: bytes, salt: bytes | None = None) -> bytes:
     """
     hash = primitives("hashes").SHA256()
     return bytes(primitives("kdf.hkdf").HKDF(hash, 32, salt=salt, info=info).derive(secret))
+
+
+def sealed(secret: bytes, info: bytes, content: bytes, bound: bytes) -> bytes:
+    """Encrypt and authenticate a content, which belongs to what `bound` says.
+
+    Source:
+        ChaCha20-Poly1305, RFC 8439. A random salt makes the key, so that the nonce may be 0.
+    """
+    salt = os.urandom(SALT)
+    return salt + bytes(_cipher(secret, info, salt).encrypt(bytes(12), content, bound))
+
+
+def unsealed(secret: bytes, info: bytes, content: bytes, bound: bytes, fault: BadReply) -> bytes:
+    """Return what was sealed, or raise the fault if it was changed or belongs to something else."""
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        cipher = _cipher(secret, info, content[:SALT])
+        return bytes(cipher.decrypt(bytes(12), content[SALT:], bound))
+    except (InvalidTag, ValueError):
+        raise fault from None
+
+
+def _cipher(secret: bytes, info: bytes, salt: bytes) -> Any:
+    return primitives("ciphers.aead").ChaCha20Poly1305(derived_key(secret, info, salt))

@@ -10,7 +10,7 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.ranges import one
 from unseen.serving.fit import study_of
-from unseen.sites.policy.proposals import federated
+from unseen.sites.policy.approvals import federated
 from unseen.studies.choice.playing import IMAGES, TABLES
 from unseen.studies.choice.rates import at_rate, learning_rate
 from unseen.studies.choice.trials import BASE

@@ -45,14 +45,20 @@ BUSY = 60_000
 LONGER = 150
 
 
+def function_of(module: Any, name: str, what: str) -> Callable[..., Any]:
+    """Return a function of Flower's that is replaced, or end the process where it is gone."""
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if function is None or not callable(function):
+        sys.exit(GONE.format(what=what))
+    return function
+
+
 def put_before_superlink(guard: Any) -> None:
     """Let an ASGI middleware see every request first, or end the process."""
     from flwr.superlink import extensions
     from starlette.middleware import Middleware
 
-    if not callable(getattr(extensions, "get_middleware", None)):
-        sys.exit(GONE.format(what="guard"))
-    before = extensions.get_middleware
+    before = function_of(extensions, "get_middleware", "guard")
     extensions.get_middleware = lambda: (Middleware(guard), *before())
 
 
@@ -60,8 +66,7 @@ def serve_by(run: Callable[..., None]) -> None:
     """Let the SuperLink be served by `run` instead of `uvicorn.run`, or end the process."""
     # The package gives the function the name of its module.
     module = import_module("flwr.superlink.cli.flower_superlink")
-    if not callable(getattr(getattr(module, "uvicorn", None), "run", None)):
-        sys.exit(GONE.format(what="bounds of the port"))
+    function_of(getattr(module, "uvicorn", None), "run", "bounds of the port")
 
     def run_guarded(app: Any, **options: Any) -> None:
         if why := asyncio.run(unguarded(app)):
@@ -148,8 +153,7 @@ def check_senders() -> None:
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 
-    if not callable(push := vars(fleet_handlers).get("push_messages")):
-        sys.exit(GONE.format(what="check of senders"))
+    push = function_of(fleet_handlers, "push_messages", "check of senders")
     vars(fleet_handlers)["push_messages"] = with_sender(push)
 
 
@@ -173,10 +177,8 @@ def compare_apps(same: Callable[[bytes], bool]) -> None:
     """Let a SuperNode run an app only if `same` says so of its bytes, or end the process."""
     from flwr.supernode import start_client_internal as flower
 
-    names = ("_verify_fab", "_pull_and_store_message")
-    if not all(callable(getattr(flower, name, None)) for name in names):
-        sys.exit(GONE.format(what="check of apps"))
-    pull = with_check(flower._pull_and_store_message)
+    function_of(flower, "_verify_fab", "check of apps")
+    pull = with_check(function_of(flower, "_pull_and_store_message", "check of apps"))
     vars(flower).update(_verify_fab=lambda fab, _: same(fab.content), _pull_and_store_message=pull)
     if not refuses_foreign_apps():
         sys.exit(VOID.format(what="check of apps"))
@@ -281,6 +283,5 @@ def bound_answers(counted: Callable[..., Any]) -> None:
     from flwr.superlink.grid import http_grid
 
     name = "make_pull_object_fn_protobuf"
-    if not callable(make := vars(http_grid).get(name)):
-        sys.exit(GONE.format(what="bound of answers"))
+    make = function_of(http_grid, name, "bound of answers")
     vars(http_grid)[name] = counted(make, ObjectPullError)

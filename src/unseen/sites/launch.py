@@ -49,7 +49,7 @@ def run(
 
     What `out` already has is not run again: the same command resumes.
     """
-    from unseen.sites.policy.proposals import federated
+    from unseen.sites.policy.approvals import federated
     from unseen.studies.settings.study import StudySpec
 
     path, target = file_of(study), out.expanduser().absolute()
@@ -170,9 +170,8 @@ def signature_of(
         person: Kit of the coordinator that signs it now; by default that of the name `coordinator`
             next to the server's, if it is on this machine.
     """
-    from unseen.privacy.signing import SUFFIX, read
-    from unseen.sites.kits.signatures import check_study, sign_study
-    from unseen.sites.policy.proposals import Proposal
+    from unseen.sites.kits.signatures import SUFFIX, check_study, read, sign_study
+    from unseen.sites.policy.approvals import Proposal
 
     digest = Proposal(spec).digest
     beside = kit.folder.parent / "coordinator"

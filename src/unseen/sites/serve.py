@@ -21,14 +21,7 @@ from unseen.sites.kits.closed import close, closed
 from unseen.sites.kits.kit import ACCOUNT, RULES, START, Kit
 from unseen.sites.policy.site_policy import SitePolicy, template
 from unseen.sites.probe import LETTING_IN, ask, other_versions, unregistered
-from unseen.sites.process import (
-    Child,
-    check_port,
-    environment,
-    free_port,
-    say,
-    until_told,
-)
+from unseen.sites.process import Child, check_port, environment, free_port, say, until_told
 from unseen.studies.settings.named import toml
 
 #: Seconds within which the server must answer, and between looks at the folder of keys.
@@ -169,10 +162,7 @@ def _await(link: Control, child: Child) -> None:
 
 
 def join(
-    kit: Kit,
-    data: Path | None = None,
-    app: Path | None = None,
-    allow: Sequence[str] = (),
+    kit: Kit, data: Path | None = None, app: Path | None = None, allow: Sequence[str] = ()
 ) -> int:
     """Run the SuperNode of a site's kit until it is stopped, and return its exit status.
 

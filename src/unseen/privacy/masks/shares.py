@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,8 +26,10 @@ from torch import Tensor
 from unseen.errors import BadReply, optional
 from unseen.privacy import wire
 
-#: Bytes of a seed and of a share, and of the salt before a sealed content.
-SEED, SALT = 16, 32
+#: Bytes of a seed and of a share.
+SEED = 16
+#: What sites seal for each other.
+INFO = b"unseen masks 2 between sites"
 #: One site's long-term key with another's public one: (private, public).
 Pair = tuple[bytes, bytes]
 Integers = NDArray[np.uint64]
@@ -111,33 +112,24 @@ def sealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
 
     `about` is what it belongs to, with its ends; without a content it is only vouched for.
     """
-    salt, bound = os.urandom(SALT), _bound(about)
-    return salt + bytes(_cipher(pair, salt).encrypt(bytes(12), content, bound))
+    return wire.sealed(_common(pair), INFO, content, _bound(about))
 
 
 def unsealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
     """Return what another site sealed for this one."""
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        cipher = _cipher(pair, content[:SALT])
-        return bytes(cipher.decrypt(bytes(12), content[SALT:], _bound(about)))
-    except (InvalidTag, ValueError):
-        whose = about.get("from")
-        raise BadReply(f"what came in the name of {whose!r} is not what it sealed.") from None
+    fault = BadReply(f"what came in the name of {about.get('from')!r} is not what it sealed.")
+    return wire.unsealed(_common(pair), INFO, content, _bound(about), fault)
 
 
 def _bound(about: Mapping[str, Any]) -> bytes:
     return json.dumps(about, sort_keys=True).encode()
 
 
-def _cipher(pair: Pair, salt: bytes) -> Any:
-    """Return a cipher for one message: the salt makes the key, so that the nonce may be 0."""
+def _common(pair: Pair) -> bytes:
+    """Return the secret that the owners of two keys alone can make."""
     x25519 = wire.primitives("asymmetric.x25519")
     own = x25519.X25519PrivateKey.from_private_bytes(pair[0])
-    secret = own.exchange(x25519.X25519PublicKey.from_public_bytes(pair[1]))
-    key = wire.derived_key(secret, b"unseen masks 2 between sites", salt)
-    return wire.primitives("ciphers.aead").ChaCha20Poly1305(key)
+    return bytes(own.exchange(x25519.X25519PublicKey.from_public_bytes(pair[1])))
 
 
 def make_keys() -> tuple[bytes, bytes]:
@@ -151,10 +143,8 @@ def stream(private: bytes, other: bytes, purpose: str, count: int) -> Integers:
 
     A purpose is never the same twice.
     """
-    x25519 = wire.primitives("asymmetric.x25519")
-    own = x25519.X25519PrivateKey.from_private_bytes(private)
-    shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(other))
-    return _numbers(wire.derived_key(shared, b"unseen masks 1 " + purpose.encode()), count)
+    key = wire.derived_key(_common((private, other)), b"unseen masks 1 " + purpose.encode())
+    return _numbers(key, count)
 
 
 def own_stream(seed: bytes, purpose: str, count: int) -> Integers:

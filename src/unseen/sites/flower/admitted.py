@@ -33,7 +33,7 @@ from unseen.sites.flower.script import (
 from unseen.sites.flower.site import Site, load, sums_received
 from unseen.sites.flower.site_question import EXCHANGE, SUMS, Question, match
 from unseen.sites.flower.terms import Refused, Terms
-from unseen.sites.policy.proposals import SHORT, Proposal
+from unseen.sites.policy.approvals import SHORT, Proposal
 from unseen.sites.policy.site_ledger import Line, SiteLedger
 from unseen.sites.policy.spending import trained_counts
 from unseen.studies.execution.checks import check_clients

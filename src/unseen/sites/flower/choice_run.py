@@ -12,7 +12,7 @@ from unseen.core.atomic import write_atomically
 from unseen.sites.asked_studies import RATE
 from unseen.sites.flower.server_run import TABLE, Session, followed, opened
 from unseen.sites.flower.site_plan import planned_study
-from unseen.sites.policy.proposals import federated
+from unseen.sites.policy.approvals import federated
 from unseen.studies.choice import Candidates, choose, play
 from unseen.studies.choice.choice_page import paragraph
 from unseen.studies.choice.rates import learning_rate

@@ -23,8 +23,7 @@ from unseen.sites.flower.site_question import EXCHANGE, HELLO, SUMS, Question, m
 from unseen.sites.flower.terms import FAILED, REFUSED, Refused
 from unseen.sites.kits.signatures import check_study
 from unseen.sites.policy import few_rows, site_ledger, spending, study_rules
-from unseen.sites.policy.approvals import Approvals, Request, unapproved
-from unseen.sites.policy.proposals import SHORT
+from unseen.sites.policy.approvals import SHORT, Approvals, Request, unapproved
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.studies.settings.study import StudySpec
 
@@ -192,10 +191,6 @@ def _study(asked: Admitted) -> Iterator[str]:
     _ = asked.turn  # refuses what is no exchange of the study, or is not due
 
 
-def _receipts(asked: Admitted) -> Iterator[str]:
-    return receipts.breaches(asked)
-
-
 def _rounds(asked: Admitted) -> Iterator[str]:
     rounds, most = asked.turn.rounds, asked.site.policy.most.rounds
     if rounds > most:
@@ -269,7 +264,7 @@ RULES: Mapping[str, Mapping[str, Check]] = {
     "exchange": {
         "study": _study, "most.questions": _questions, "most.rounds": _rounds,
         "evaluate": _evaluate, "least.sites": _sites, "methods": _methods, "least.steps": _steps,
-        "least.examples": _examples, receipts.RULE: _receipts,
+        "least.examples": _examples, receipts.RULE: receipts.breaches,
     },
     terms.ASK: {"study": _study, "most.questions": _questions, "least.sites": _sites},
     terms.MEASURE: {

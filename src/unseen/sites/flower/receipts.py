@@ -16,11 +16,20 @@ from typing import Any
 from unseen.core.atomic import write_atomically
 from unseen.engine.messages import Value
 from unseen.errors import BadReply, UnseenError
-from unseen.privacy.signing import Document, check, read, signed
 from unseen.sites.flower.admitted import Admitted
 from unseen.sites.flower.once import digest_at
 from unseen.sites.flower.script import Position, before, due_at
-from unseen.sites.kits.signatures import MEMBER, MEMBER_KEY, RECEIPT, check_member, revoked
+from unseen.sites.kits.signatures import (
+    MEMBER,
+    MEMBER_KEY,
+    RECEIPT,
+    Document,
+    check,
+    check_member,
+    read,
+    revoked,
+    signed,
+)
 
 RULE = "receipts"
 #: The folder of a job in which the server keeps them.

@@ -23,20 +23,14 @@ from unseen.data.dataset import Totals
 from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
-from unseen.privacy.signing import SUFFIX
 from unseen.sites.control import MESSAGES, SIGNATURE, STANDING, TERMS
 from unseen.sites.flower.script import Agreement, Position, tasks_by_plan
 from unseen.sites.flower.site_backend import Sites, placed
 from unseen.sites.flower.site_messages import Link
-from unseen.sites.flower.site_plan import (
-    named,
-    placeholders,
-    planned_study,
-    required,
-    stated,
-)
+from unseen.sites.flower.site_plan import named, placeholders, planned_study, required, stated
 from unseen.sites.flower.terms import PROTOCOL, Facts, Terms
-from unseen.sites.policy.proposals import federated, settings_of
+from unseen.sites.kits.signatures import SUFFIX
+from unseen.sites.policy.approvals import federated, settings_of
 from unseen.studies.execution import plan as plans
 from unseen.studies.execution.checks import check_measured
 from unseen.studies.execution.column_statistics import statistics
@@ -245,27 +239,24 @@ def opened(
     study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: Status
 ) -> Session:
     """Return a study that can begin, or go on: its sites are there and agreed on its terms."""
-    limits = study.federation
-    earlier = _earlier_run(out)
-    run = secrets.token_hex(8) if earlier is None else earlier[0]
+    limits, path = study.federation, out / TERMS
+    begun = json.loads(path.read_bytes()) if path.exists() else {}
+    facts = {name: Facts.read(fields) for name, fields in begun.get("facts", {}).items()}
+    run, without = begun.get("run") or secrets.token_hex(8), dict(begun.get("without", {}))
     head: dict[str, Any] = {"study": settings_of(study), "signature": _signature(out)}
     hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
     hello = {**hello, "head": json.dumps({**head, "run": run})}
     link = Link(grid, limits, hello, status.tell, account=partial(account, out))
-    without: dict[str, str] = {}
-    if earlier is not None:
+    if begun:
         # The sites that began go on; one that does not come back in a while is not waited for.
-        link.facts = dict(earlier[1])
-        link.agreed = {name: facts.digest for name, facts in earlier[1].items()}
-        without = _without(out)
-        link.lacking = dict(without)
-        link.gather(sorted(earlier[1]), limits.patience, alone=REJOIN)
-        facts = earlier[1]
+        link.facts, link.lacking = dict(facts), dict(without)
+        link.agreed = {name: fact.digest for name, fact in facts.items()}
+        link.gather(sorted(facts), limits.patience, alone=REJOIN)
     else:
         names, needed = sites or limits.sites or named(study), required(study)
         facts = dict(sorted(link.gather(names, limits.patience, needed=needed).items()))
         without = dict(link.lacking)
-    link.agreed = {name: facts[name].digest for name in facts}
+    link.agreed = {name: fact.digest for name, fact in facts.items()}
     link.stated = stated(study, facts)
     terms = Terms.agree(list(facts.values()))
     planned = planned_study(study, out, facts, terms)
@@ -273,11 +264,14 @@ def opened(
     weights = str(planned.setting.weights or "") if study.keeps_weights else ""
     head["agreement"] = asdict(Agreement(run, members, terms, weights))
     planned.check_code()
-    if earlier is None:
-        _begin(out, run, facts, without)
+    if not begun:
+        every = {name: asdict(fact) for name, fact in facts.items()}
+        content = {"run": run, "facts": every, "without": without}
+        write_atomically(path, json.dumps(content, indent=1).encode())
+        LOG.info("%s agreed with %s", ", ".join(facts), versions())
     status.tell(remarks=list(planned.data.notes))
-    versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
-    study_file.write(out, planned.content(), sites=versions, without=without)
+    ran = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
+    study_file.write(out, planned.content(), sites=ran, without=without)
     return Session(planned, terms, link, head, out, study, facts)
 
 
@@ -298,25 +292,3 @@ def _signature(out: Path) -> Mapping[str, Any]:
     """The coordinator's signature under the study, which `run` left among the records."""
     path = out / SIGNATURE
     return dict(json.loads(path.read_bytes())) if path.is_file() else {}
-
-
-def _begin(out: Path, run: str, facts: Mapping[str, Facts], without: Mapping[str, str]) -> None:
-    """Write down a run, what its sites told, and who is none of them, before it is played."""
-    every = {name: asdict(fact) for name, fact in facts.items()}
-    content = {"run": run, "facts": every, "without": without}
-    write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
-    LOG.info("%s agreed with %s", ", ".join(facts), versions())
-
-
-def _without(out: Path) -> dict[str, str]:
-    """The sites that the run here was begun without, and why."""
-    return dict(json.loads((out / TERMS).read_bytes()).get("without", {}))
-
-
-def _earlier_run(out: Path) -> tuple[str, dict[str, Facts]] | None:
-    """The run that was begun here before, and what its sites told; None if none was."""
-    path = out / TERMS
-    if not path.exists():
-        return None
-    content = json.loads(path.read_bytes())
-    return content["run"], {n: Facts.read(fields) for n, fields in content["facts"].items()}

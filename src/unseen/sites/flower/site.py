@@ -30,8 +30,8 @@ from unseen.expression import Call, parse
 from unseen.sites.flower.terms import Refused
 from unseen.sites.kits.closed import closed
 from unseen.sites.kits.kit import ACCOUNT, START
+from unseen.sites.policy.approvals import check_table
 from unseen.sites.policy.few_rows import without_rare
-from unseen.sites.policy.proposals import check_table
 from unseen.sites.policy.site_policy import SitePolicy
 from unseen.studies.execution.label_kinds import totals_of
 from unseen.studies.execution.setting import digest_of

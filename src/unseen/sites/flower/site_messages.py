@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING
 
 from unseen.engine.messages import Parcel, Value, pack, size
 from unseen.errors import UnseenError
-from unseen.sites.flower.answers import (
-    Judge,
-    check_same,
-    fault_of,
-    introduced,
-    reasons,
-    text_in,
-)
-from unseen.sites.flower.pulls import ATTEMPTS, SLACK, Node, Pulls, Question
-from unseen.sites.flower.roll_call import RollCall
+from unseen.sites.flower.answers import Judge, check_same, fault_of, introduced, reasons, text_in
+from unseen.sites.flower.pulls import ATTEMPTS, SLACK, Node, Pulls, Question, RollCall
 from unseen.sites.flower.terms import ENTRY, FAILED, PROTOCOL, Facts, Refused
 from unseen.studies.settings.study import Federation
 

@@ -30,7 +30,7 @@ from unseen.sites.flower.admitted import Admitted
 from unseen.sites.flower.answers import COUNTS, RESULTS
 from unseen.sites.flower.site_question import match
 from unseen.sites.flower.terms import Refused
-from unseen.sites.policy.proposals import APART, SHORT, digest_of
+from unseen.sites.policy.approvals import APART, SHORT, digest_of
 from unseen.studies.execution.setting import Setting
 from unseen.studies.execution.watcher import INBOX, SITES, selected_tensors
 from unseen.studies.results.records import Job

@@ -15,7 +15,7 @@ from unseen.engine.messages import INBOX, Parcel, Value
 from unseen.sites.flower import terms
 from unseen.sites.flower.script import STRICT, Agreement, Position
 from unseen.sites.flower.terms import PROTOCOL, Refused
-from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.approvals import Proposal
 from unseen.sites.policy.site_ledger import digest_of_parcel
 from unseen.studies.settings.study import StudySpec
 from unseen.version import __version__

@@ -33,16 +33,15 @@ def _plain(name: str) -> str:
     return name
 
 
-def _site(name: str) -> str:
-    if not NAME.fullmatch(name) or name in RESERVED:
-        raise ValueError(f"{name!r} cannot name a site: {PLAIN}, and not {' or '.join(RESERVED)}")
-    return name
+def _naming(what: str) -> AfterValidator:
+    """Return the check of a name that is also the name of a kit."""
 
+    def check(name: str) -> str:
+        if not NAME.fullmatch(name) or name in RESERVED:
+            raise ValueError(f"{name!r} cannot name {what}: {PLAIN}, not {' or '.join(RESERVED)}")
+        return name
 
-def _person(name: str) -> str:
-    if not NAME.fullmatch(name) or name in RESERVED:
-        raise ValueError(f"{name!r} cannot name a person: {PLAIN}, and not {' or '.join(RESERVED)}")
-    return name
+    return AfterValidator(check)
 
 
 def _reachable(host: str) -> str:
@@ -66,10 +65,10 @@ class Federation(Settings):
     listen: str | None = None
     days: Annotated[int, Field(ge=1, le=3650)] = 365
     ca_days: Annotated[int, Field(ge=1, le=7300)] = 3650
-    sites: dict[Annotated[str, AfterValidator(_site)], Role] = Field(
+    sites: dict[Annotated[str, _naming("a site")], Role] = Field(
         min_length=1, description="a table of one or more sites, each name = 'train' or 'evaluate'"
     )
-    people: dict[Annotated[str, AfterValidator(_person)], PersonRole] = Field(
+    people: dict[Annotated[str, _naming("a person")], PersonRole] = Field(
         default_factory=lambda: dict[str, PersonRole](coordinator="coordinator"),
         description="a table of people, each name = 'coordinator'",
     )

@@ -3,4 +3,4 @@
 `unseen.sites.flower.gate` is the one place where a question meets all of these.
 """
 
-__all__ = ["approvals", "ledger_check", "proposals", "site_ledger", "site_policy", "study_rules"]
+__all__ = ["approvals", "ledger_check", "site_ledger", "site_policy", "study_rules"]

@@ -11,7 +11,7 @@ from typing import Any
 from unseen.core.record_lines import LEDGER, read_lines
 from unseen.errors import UnseenError
 from unseen.sites.control import MESSAGES, TERMS, records_in, whole_lines
-from unseen.sites.policy.proposals import SHORT
+from unseen.sites.policy.approvals import SHORT
 from unseen.sites.policy.site_ledger import BEFOREHAND, Line, entry_of
 from unseen.studies.results.records import AFTER, Job
 

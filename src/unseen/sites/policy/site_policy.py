@@ -72,20 +72,9 @@ class Methods(Settings):
 
 
 class SitePolicy(Settings):
-    """What a site allows, see docs/site-policy.md.
+    """What a site allows: docs/site-policy.md explains every rule.
 
-    Attributes:
-        approval: `wait` lets a study begin once somebody here has approved it; `auto` lets every
-            study begin that the rules allow.
-        signed: Whether a study must be signed by a coordinator of the federation.
-        datasets: Names of data sets; None for any.
-        files: For tables, the files of the data's folder that may be read; without them the one
-            that is alone there.
-        columns: Column of a table -> its uses; `"*"` for all others. None leaves the columns to
-            whoever approves the study.
-        evaluate: As what the site reports metrics: its `validation` split, or whole as a `target`.
-        code: The user's own parts, `module:function`, that a study may name here.
-        least, most, methods: Limits.
+    Where `datasets` or `columns` are None, any may be read; `"*"` stands for all other columns.
     """
 
     about: ClassVar[str] = "site.toml cannot work"

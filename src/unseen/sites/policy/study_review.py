@@ -14,8 +14,8 @@ from unseen.sites.flower.site import Site, load
 from unseen.sites.flower.site_plan import roles_of
 from unseen.sites.kits.signatures import check_study
 from unseen.sites.policy import preflight
+from unseen.sites.policy.approvals import SHORT, Proposal
 from unseen.sites.policy.few_rows import named_values, rare
-from unseen.sites.policy.proposals import SHORT, Proposal
 from unseen.sites.policy.study_rules import columns_of, label_of, sight_of
 from unseen.studies.execution.runtime import Runtime
 from unseen.studies.execution.spaces import spaces_of
