@@ -131,11 +131,8 @@ class Release:
 def releases(exchange: Exchange, count: int, present: int, planned: int) -> tuple[Release, ...]:
     """Return what protects one client's reply in an exchange.
 
-    Args:
-        exchange: What the reply is of.
-        count: Examples of its training split, 0 where nobody says.
-        present: How many clients replied.
-        planned: For how many the noise was shared out, where only their sum is private.
+    `present` clients replied. Where their sum alone is private, the noise was shared out for
+    `planned`. A count of 0 is of a client that did not say it.
     """
     for name, value, low in (("count", count, 0), ("present", present, 0), ("planned", planned, 1)):
         number(name, value, low, whole=True)

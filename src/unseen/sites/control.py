@@ -171,21 +171,9 @@ def status(kit: Kit, out: Path | None) -> None:
 
 def standing(out: Path) -> Mapping[str, Any]:
     """Return what the app wrote last; empty before, or in the middle of a write."""
-    return content_of(records_in(out, STANDING) / STANDING)
-
-
-def content_of(path: Path) -> dict[str, Any]:
-    """Return what a file says; nothing where it is missing, or in the middle of a write."""
     with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads(path.read_bytes()))
+        return dict(json.loads((records_in(out, STANDING) / STANDING).read_bytes()))
     return {}
-
-
-def whole_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the lines of a file, without those that were cut short when the server was killed."""
-    for text in path.read_text("utf-8").splitlines() if path.is_file() else ():
-        with contextlib.suppress(ValueError):
-            yield json.loads(text)
 
 
 def records_in(out: Path, file: str) -> Path:

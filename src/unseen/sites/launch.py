@@ -98,10 +98,8 @@ def choose(
 
     target = out.expanduser().absolute()
     groups, rates = options["groups"], options["rates"]
-    spec, records = (
-        choosing_study(file_of(study), recipes, groups, rates, seeds),
-        target / "records",
-    )
+    spec = choosing_study(file_of(study), recipes, groups, rates, seeds)
+    records = target / "records"
     records.mkdir(parents=True, exist_ok=True)
     file = target / CHOOSING
     values = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
@@ -163,12 +161,9 @@ def signature_of(
 ) -> Mapping[str, Any] | None:
     """Return a coordinator's signature under a study, without which sites do not run it.
 
-    Args:
-        kit: The server's kit.
-        study: The study's file, beside which `sign` may have written a signature.
-        spec: The study, as sites are sent it.
-        person: Kit of the coordinator that signs it now; by default that of the name `coordinator`
-            next to the server's, if it is on this machine.
+    `person` is the kit of the coordinator that signs it now; by default that of the name
+    `coordinator` next to the server's, if it is on this machine and no signature lies beside the
+    file.
     """
     from unseen.sites.kits.signatures import SUFFIX, check_study, read, sign_study
     from unseen.sites.policy.approvals import Proposal

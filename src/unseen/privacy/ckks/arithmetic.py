@@ -113,11 +113,8 @@ def inner_products(keys: Keys, header: Mapping[str, Any], parts: Sequence[memory
 def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool) -> Floats:
     """Return the standard deviation of each inner product's error, from the scheme's noise.
 
-    Args:
-        gram: The inner products [B, K, K].
-        exponents: The power of two that each row was divided by [K].
-        size: The rows' length.
-        layers: Whether the products are of layers, cut out by masks.
+    `exponents` are the powers of two that the rows were divided by [K]; `layers` says that the
+    products are of layers, cut out by masks. It is [B, K, K].
     """
     square = np.einsum("bii->bi", gram).clip(0)
     noise = SIGMA * np.ldexp(1.0, np.array(exponents))
@@ -152,11 +149,7 @@ def products(
 ) -> list[bytes]:
     """Return encrypted inner products, each covered but for its mean over the slots.
 
-    Args:
-        keys: The server's.
-        rows: The rows.
-        blocks: Begin and end of each block of columns; None for the whole vector.
-        sketch: Length of the rows' sketches, which are multiplied in their place; 0 for none.
+    Rows have sketches of the length `sketch`, which are multiplied in their place; 0 for none.
 
     Returns:
         Block by block and pair by pair; empty for a block of no columns.

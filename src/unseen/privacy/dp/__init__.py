@@ -50,12 +50,7 @@ def private(
 ) -> Method:
     """Return the method with its clients' noise.
 
-    Args:
-        method: The method without noise.
-        examples: The noise on single examples' gradients, or none.
-        clients: The noise on clients' rows, or none.
-        participation: Of a round, as in the study.
-        summed: Whether the channel shows the server no more than sums of rows.
+    `summed` says whether the channel shows the server no more than sums of rows.
     """
     if examples is not None:
         method = with_example_noise(method, examples)

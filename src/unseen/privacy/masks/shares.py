@@ -62,12 +62,8 @@ def joined(
 ) -> bytes:  # fmt: skip
     """Return the seed that t shares give.
 
-    Args:
-        shares: Those that came, by site, each as its `mark` says that it was dealt.
-        t: How many are needed.
-        names: All among whom it was shared.
-        fits: Whether a seed is the one that was shared; it looks at what its site published.
-        whose: Whose seed it is.
+    Each share is as its `mark` says that it was dealt. `fits` compares a seed with what its site
+    published.
     """
     places = {name: place for place, name in enumerate(sorted(names), 1)}
     some = [(places[name], shares[name]) for name in sorted(shares)[:t]]

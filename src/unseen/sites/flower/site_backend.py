@@ -83,14 +83,8 @@ class Sites(Backend):
     ) -> list[Reply]:  # fmt: skip
         """Send the inbox to each client and return their replies.
 
-        Args:
-            exchange: What is asked for.
-            inbox: The state that is sent.
-            clients: To whom.
-            turn: Which exchange of which round it is.
-            more: What else is sent; it overrides inbox entries of the same name.
-            opened: (site, its answer) -> the reply in it.
-            visible: What replies must fit, where some of it does not travel in the clear.
+        `more` is sent as well and overrides entries of the inbox. `opened` returns the reply in a
+        site's answer; replies must fit `visible`, where some of it does not travel in the clear.
         """
         # What comes through a channel is about all of it.
         entries = inbox if self.sealed else exchange.outgoing(inbox)

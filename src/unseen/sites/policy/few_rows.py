@@ -201,11 +201,7 @@ def few(counts: Sequence[float], least: int, none: int = 0, also: Sequence[int] 
     What the metrics of all rows say beyond those of the groups that leave is of the hidden groups
     and of rows of no group. So the next smallest join them until they have enough rows, too.
 
-    Args:
-        counts: Rows by group.
-        least: Rows of a group whose metrics leave.
-        none: Rows of no group, which count among all rows.
-        also: Groups that stay here in any case.
+    `none` is the rows of no group, which count among all rows; `also` stay here in any case.
 
     Example:
         >>> few([15, 1, 40, 0], 10), few([15, 6, 5, 40], 10), few([15, 40], 10)

@@ -56,11 +56,8 @@ def _lines(site: Site, proposal: Proposal) -> list[str]:
         data = load(site, study)
         lines += _data(study, data, "source" in roles)
         if "source" in roles:
-            lines.append(
-                "  rows        {} to train on, {} held back".format(
-                    *preflight.rows_by_split(study, data, site.name)
-                )
-            )
+            train, rest = preflight.rows_by_split(study, data, site.name)
+            lines.append(f"  rows        {train} to train on, {rest} held back")
         lines += _alone(site, data) if "source" in roles else []
         faults += map(str, preflight.of_data(site, study, data, roles)) if not broken else ()
     except (UnseenError, OSError) as error:
