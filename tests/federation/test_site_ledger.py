@@ -280,7 +280,7 @@ def test_nothing_leaves_that_the_ledger_does_not_know(
     assert "failed" not in handle(questions["exchange"], site)
     SiteLedger(site.account).path.unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(site_ledger, "_write", full)
+        patched.setattr(site_ledger, "_append", full)
         ask()
     assert "facts" in handle(questions["hello"], site)
     SiteLedger(site.account).path.unlink()

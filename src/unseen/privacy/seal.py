@@ -179,7 +179,7 @@ def check_public(content: bytes) -> str:
     try:
         header, parts = unpack(content, "the public context")
     except BadReply:
-        header, parts = {"kind": _foreign(content)}, ()
+        header, parts = {}, ()
     kind = str(header.get("kind"))
     if kind != "ckks public" or b"ckks secret" in content:
         actual = "a secret key, which reads every update" if "secret" in kind else "something else"
@@ -190,16 +190,6 @@ def check_public(content: bytes) -> str:
     identity = _identity(parts)
     expect(header, "the public context", identity=identity)
     return identity
-
-
-def _foreign(content: bytes) -> str:
-    """Tell what a context of TenSEAL's own is."""
-    try:
-        import tenseal
-
-        return "secret" if tenseal.context_from(content).has_secret_key() else "tenseal"
-    except Exception:  # whatever it is, it is none of ours
-        return "unknown"
 
 
 class Keys:

@@ -79,13 +79,6 @@ def type_of(header: Mapping[str, Any], what: str) -> torch.dtype:
     return TYPES[header["dtype"]]
 
 
-def accepted(
-    answers: Mapping[str, bytes], kind: str, label: Mapping[str, Any]
-) -> dict[str, tuple[dict[str, Any], Parts]]:
-    """Return the answers as header and parts; one site's refusal stops the round."""
-    return {name: opened(name, answer, (kind,), label) for name, answer in answers.items()}
-
-
 def opened(
     name: str, answer: bytes, kinds: Sequence[str], label: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Parts]:

@@ -169,19 +169,16 @@ def check_port(host: str, port: int, what: str) -> None:
     """Refuse a port that another process has."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            fault = f"port taken: another process listens on {where} ({error.strerror})."
-            stop, change = f"Stop it (`ss -ltnp | grep :{port}` names it), or change", "Change"
-            if denied := isinstance(error, PermissionError):
-                fault = f"this account may not use port {port} of {host}: below 1024 needs rights."
-            remedy = f"{change if denied else stop} `port` in {what} and in the kits of the sites."
-            raise UnseenError(fault, remedy=remedy) from None
+    try:
+        socket.create_server((host, port), family=family, dualstack_ipv6=host == "::").close()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        fault = f"port taken: another process listens on {where} ({why})."
+        stop, change = f"Stop it (`ss -ltnp | grep :{port}` names it), or change", "Change"
+        if denied := isinstance(error, PermissionError):
+            fault = f"this account may not use port {port} of {host}: below 1024 needs rights."
+        remedy = f"{change if denied else stop} `port` in {what} and in the kits of the sites."
+        raise UnseenError(fault, remedy=remedy) from None
 
 
 def free_port() -> int:

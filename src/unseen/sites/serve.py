@@ -19,9 +19,10 @@ from unseen.sites.flower import bundle
 from unseen.sites.kits import certificates
 from unseen.sites.kits.closed import close, closed
 from unseen.sites.kits.kit import ACCOUNT, RULES, START, Kit
-from unseen.sites.policy.site_policy import SitePolicy, template
+from unseen.sites.policy.site_policy import SitePolicy
 from unseen.sites.probe import LETTING_IN, ask, other_versions, unregistered
 from unseen.sites.process import Child, check_port, environment, free_port, say, until_told
+from unseen.sites.templates import source
 from unseen.studies.settings.named import toml
 
 #: Seconds within which the server must answer, and between looks at the folder of keys.
@@ -248,7 +249,7 @@ def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Pat
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)
     if not rules.is_file():
-        certificates.write(rules, template().encode(), private=True)
+        certificates.write(rules, source(RULES).encode(), private=True)
     settings = {
         "name": kit.name, "role": kit.role, "federation": kit.federation, "data": str(path),
         "allow": sorted({*before.get("allow", ()), *allow}),

@@ -220,8 +220,9 @@ class EncryptedRows(SealedRows["Server"]):
         answers = self.ask(dict.fromkeys(names, question))
         if not answers:
             raise BadReply("no site answered the question for the weights.")
-        replies = wire.accepted(answers, "weights", {"slot": self.slot, **server.label})
-        answer = agreed({name: head for name, (head, _) in replies.items()})
+        about = {"slot": self.slot, **server.label}
+        replies = {n: wire.opened(n, a, ("weights",), about)[0] for n, a in answers.items()}
+        answer = agreed(replies)
         after = state
         if isinstance(rule, Combine):  # as far as it follows from scalars
             draws = wire.generator_of(wire.randomness(generator))
@@ -296,8 +297,8 @@ class Server(ServerSide):
         answers = ask({name: wire.pack({"kind": "open", **header}, parts)})
         if name not in answers:
             raise BadReply(f"site {name!r} did not open the sum of {header['slot']!r}.")
-        sums = wire.accepted(answers, "sum", {"slot": header["slot"], **self.label})
-        _, (content,) = sums[name]
+        about = {"slot": header["slot"], **self.label}
+        _, (content,) = wire.opened(name, answers[name], ("sum",), about)
         vector = torch.frombuffer(bytearray(content), dtype=rows[0].dtype)
         if len(vector) != header["size"] or not bool(torch.isfinite(vector).all()):
             raise BadReply(f"site {name!r} opened the sum of {header['slot']!r} wrongly.")

@@ -51,6 +51,7 @@ class Site(kinds.Site):
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
         """Return what the rows were made from, the rows, and whom each sum was asked among."""
+        # The last says which sum of which rows was opened, over all exchanges of the run.
         return {
             "received": wire.digest_of(inbox).hex(),
             "held": {},
@@ -190,22 +191,17 @@ class Site(kinds.Site):
         if len(vouched & set(present)) < deal["least"]:
             raise BadReply(f"{len(vouched)} vouch for who is left; {deal['least']} are needed.")
         self._check_opened(slot, sum, present)
-        self._opened[self._row(slot)] = self._contents(sum, present)
+        self.pending["final"][self._row(slot)] = self._contents(sum, present)
         # The second share is of what covers a vector that came, the first of what covers others.
         given_up = [
             bytes.fromhex(deal["shares"][name][slot][name in present]) for name in deal["names"]
         ]
         return wire.pack({"kind": "unmasked", "slot": slot, **self.label}, given_up)
 
-    @property
-    def _opened(self) -> dict[str, str]:
-        """Which sum of which rows was opened, over all exchanges of the run, by digests."""
-        opened: dict[str, str] = self.pending["final"]
-        return opened
-
     def _check_opened(self, slot: str, sum: Mapping[str, Any], present: Sequence[str]) -> None:
         """Refuse another sum of the rows of this position than the one that was opened."""
-        if self._opened.get(self._row(slot)) not in (None, self._contents(sum, present)):
+        before = self.pending["final"].get(self._row(slot))
+        if before not in (None, self._contents(sum, present)):
             other = f"another sum of the rows of {slot!r} was opened in this round before"
             raise BadReply(f"{other}: the two would differ by rows of few sites.")
 

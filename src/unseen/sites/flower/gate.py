@@ -166,15 +166,12 @@ def forms(
         return apart, statement
     releases = spending.releases_of(asked.exchange, asked.counts[0], asked.turn, asked.fewest)
     if releases:
-        apart = {name: (slot, _noised(form)) for name, (slot, form) in apart.items()}
+        for name, (slot, form) in apart.items():
+            apart[name] = slot, "noised" if form == "plain" else f"noised+{form}"
     if asked.kind == terms.ASK:
         return apart, statement
     noised = {"releases": releases, "rows": asked.rows} if releases else {}
     return apart, {"trained": True, **noised, **statement}
-
-
-def _noised(form: str) -> str:
-    return "noised" if form == "plain" else f"noised+{form}"
 
 
 def _study(asked: Admitted) -> Iterator[str]:

@@ -45,6 +45,10 @@ class Place:
     def __str__(self) -> str:
         return f"{self.round}/{self.order}/{self.part}"
 
+    @property
+    def file(self) -> str:
+        return f"{self.round}-{self.order}-{self.part}"
+
 
 def place_of(asked: Admitted) -> Place:
     """Return the position of a question within its job."""
@@ -58,14 +62,11 @@ def place_of(asked: Admitted) -> Place:
 
 def _part(asked: Admitted) -> str:
     """Which question of a channel it is: its kind and slot."""
-    head, _ = wire.unpack(_bytes(asked.parcel["question"]), kinds.QUESTION)
+    question = asked.parcel["question"]
+    assert isinstance(question, bytes)
+    head, _ = wire.unpack(question, kinds.QUESTION)
     text = json.dumps([str(head.get("kind")), str(head.get("slot"))])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _bytes(value: Value) -> bytes:
-    assert isinstance(value, bytes)
-    return value
 
 
 def said_of(asked: Admitted) -> dict[str, str]:
@@ -146,7 +147,7 @@ def _place(line: Mapping[str, Any]) -> Place:
 
 def _stored_answer(asked: Admitted, place: Place) -> dict[str, Value] | None:
     """Return an answer from the disk. One that was lost is made again, but for decrypted ones."""
-    path = asked.folder / ANSWERS / _name(place)
+    path = asked.folder / ANSWERS / place.file
     if path.is_file():
         head, parts = wire.unpack(path.read_bytes(), "an answer that is kept")
         content = dict(zip(head["bytes"], map(bytes, parts), strict=True))
@@ -167,8 +168,4 @@ def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
     content = {name: value for name, value in answer.items() if isinstance(value, bytes)}
     others = {name: value for name, value in answer.items() if name not in content}
     head = {"bytes": [*content], "others": wire.encode(others)}
-    write_atomically(folder / _name(place), wire.pack(head, [*content.values()]))
-
-
-def _name(place: Place) -> str:
-    return f"{place.round}-{place.order}-{place.part}"
+    write_atomically(folder / place.file, wire.pack(head, [*content.values()]))

@@ -42,15 +42,13 @@ def receipt(asked: Admitted) -> str:
     if not (kit / MEMBER).is_file():
         what = f"The kit {kit} has no {MEMBER}, so that this site cannot sign what it received."
         raise UnseenError(what, remedy="Get a kit from the authority: `federation provision`.")
-    return json.dumps(signed(_statement(asked, read(kit / MEMBER)), kit / MEMBER_KEY))
-
-
-def _statement(asked: Admitted, certificate: Document) -> dict[str, Any]:
     position, run = asked.position, asked.agreement.run
-    return {
+    statement = {
         "kind": RECEIPT, "job": position.key(run), "round": position.round,
-        "exchange": position.exchange, "message": asked.question.payload, "site": certificate,
+        "exchange": position.exchange, "message": asked.question.payload,
+        "site": read(kit / MEMBER),
     }  # fmt: skip
+    return json.dumps(signed(statement, kit / MEMBER_KEY))
 
 
 def breaches(asked: Admitted) -> Iterator[str]:

@@ -138,9 +138,8 @@ class Session:
         planned, searches = self.planned, dict[tuple[str, str], Setting]()
         if planned.setting.study.tune is not None:
             able = [name for name in planned.methods if name not in planned.not_applicable]
-            searches = winners(
-                planned.setting, search(planned.setting, able, planned.tasks, self.jobs)
-            )
+            records = search(planned.setting, able, planned.tasks, self.jobs)
+            searches = winners(planned.setting, records)
         for job in planned.missing:
             setting = searches.get((job.method, job.task), planned.setting)
             self.job(setting, job, self.task(job.task))

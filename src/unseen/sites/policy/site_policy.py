@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field, field_validator
 
 from unseen.errors import UnseenError
 from unseen.sites.kits.kit import RULES
-from unseen.sites.templates import source
 from unseen.studies.settings.wording import Settings, WrongSettings, sentences
 
 Channel = Literal["clear", "masks", "ckks"]
@@ -125,8 +124,3 @@ class SitePolicy(Settings):
     def allows(self, column: str, use: str) -> bool:
         """Return whether a column may be used so; where no column is named, all may."""
         return self.columns is None or use in self.uses(column)
-
-
-def template() -> str:
-    """Return the site.toml that `join` writes where there is none: every rule, at its default."""
-    return source(RULES)

@@ -86,7 +86,7 @@ def _files(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
 def _datasets(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     name = parse(study.dataset)[0].name
     if policy.datasets is not None and name not in policy.datasets:
-        yield f"the data set is {name!r}, and allowed are {_listed(policy.datasets)}"
+        yield f"the data set is {name!r}, and allowed are {', '.join(policy.datasets)}"
 
 
 def _columns(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _methods(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     for text in study.methods:
         rules = policy.methods
         if rules.names and (others := parts_of(text) - set(rules.names)):
-            yield f"{text} is made of {_listed(sorted(others))}, and methods.names lists others"
+            yield f"{text} is made of {', '.join(sorted(others))}, and methods.names lists others"
         yield from method_breaches(policy, compose(text))
 
 
@@ -139,7 +139,7 @@ def sight_of(method: Method) -> str:
 
 def _channel(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if study.privacy.kind not in CHANNELS:
-        yield f"the channel is {study.privacy.kind!r}, and there are {_listed(CHANNELS)}"
+        yield f"the channel is {study.privacy.kind!r}, and there are {', '.join(CHANNELS)}"
     elif CHANNELS.index(study.privacy.kind) < CHANNELS.index(policy.least.channel):
         least = f"{policy.least.channel} is the least"
         yield f"the channel is {study.privacy.kind}, in which the server reads more; {least}"
@@ -206,7 +206,3 @@ def breaches(policy: SitePolicy, study: StudySpec) -> Iterator[Breach]:
         yield from words
         if rule == "code" and words:  # what is not allowed is not called, nor asked what it does
             return
-
-
-def _listed(names: object) -> str:
-    return ", ".join(map(str, names)) if isinstance(names, tuple | list) else str(names)
