@@ -7,8 +7,7 @@ both, and a site that comes late, missed rounds or lost its disk needs its key a
 stand-ins of NaN take the place of all entries that rows have entered, so that anything that tried
 to use them would stop.
 
-Note:
-    A state's bits are exact. It is sealed under the key that all sites share.
+A state's bits are exact. It is sealed under the key that all sites share.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Channels: what lies between the clients' replies and the server's rules.
 
-Note:
-    A channel has two sides that pass bytes to each other. The site's side seals what leaves a
-    client and answers the server's questions; the server's side hands the rules rows that it cannot
-    read. The sides share no object: a server's side is made of public bytes alone. How the bytes
-    get from one to the other is for subclasses of `unseen.privacy.channelled.Channelled`.
+A channel has two sides that pass bytes to each other. The site's side seals what leaves a client
+and answers the server's questions; the server's side hands the rules rows that it cannot read. The
+sides share no object: a server's side is made of public bytes alone. How the bytes get from one to
+the other is for subclasses of `unseen.privacy.channelled.Channelled`.
 """
 
 from __future__ import annotations

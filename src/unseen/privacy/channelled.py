@@ -165,8 +165,7 @@ class LocalSites(Channelled):
     def to_checkpoint(self) -> Memories:
         """Return what the clients keep, and for a blind server the model as the sites have it.
 
-        Note:
-            It is in the clear, since keys end with their process and no checkpoint has them.
+        It is in the clear, since keys end with their process and no checkpoint has them.
         """
         site = next(iter(self.sites.values()))
         state = site.to_memory(self.server.cargo(), self.turn)

@@ -40,8 +40,7 @@ class _Call:
 class Metered(Backend):
     """A backend whose replies are measured on the way.
 
-    Note:
-        A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
+    A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
     """
 
     def __init__(self, backend: Backend, method: Method) -> None:
@@ -100,8 +99,7 @@ class Metered(Backend):
     def _count(self, name: str, reply: Reply) -> int:
         """Return how many examples a client says it has, or is known to have; 0 if nobody says.
 
-        Note:
-            A reply that no rule will use, since it is broken, has left its client all the same.
+        A reply that no rule will use, since it is broken, has left its client all the same.
         """
         reported = torch.as_tensor(reply.scalars.get("examples", 0), dtype=torch.float64)
         if reported.numel() == 1 and 1 <= float(reported) <= LARGEST:

@@ -1,8 +1,6 @@
 """Microsoft SEAL through TenSEAL: contexts, keys, ciphertexts as bytes, plaintexts by coefficient.
 
-Note:
-    All of the scheme that is not arithmetic on vectors: `unseen.privacy.ckks` never sees SEAL
-    itself.
+All of the scheme that is not arithmetic on vectors: `unseen.privacy.ckks` never sees SEAL itself.
 """
 
 import hashlib
@@ -30,9 +28,8 @@ MODULI = {1: (60, 40, 60), 2: (60, 40, 40, 60)}
 class Scheme:
     """CKKS with fixed parameters, for vectors of at most SLOTS numbers; holds no key.
 
-    Note:
-        A ciphertext's bytes are SEAL's own, compressed. SEAL's bindings read and write files only;
-        this one lies in memory where the system can do that.
+    A ciphertext's bytes are SEAL's own, compressed. SEAL's bindings read and write files only; this
+    one lies in memory where the system can do that.
     """
 
     def __init__(self, levels: int) -> None:
@@ -89,9 +86,8 @@ class Scheme:
     def mean(self, decryptor: Any, ciphertext: Any) -> float:
         """Return the mean over all slots, which is the constant coefficient; no other is looked at.
 
-        Note:
-            The values of a polynomial at all roots sum to DEGREE times its constant coefficient,
-            in each modulus; the remainders make the integer.
+        The values of a polynomial at all roots sum to DEGREE times its constant coefficient, in
+        each modulus; the remainders make the integer.
         """
         plain = self._decrypted(decryptor, ciphertext)
         numbers, total, modulus = plain.dyn_array(), 0, math.prod(self.moduli)
@@ -107,9 +103,7 @@ class Scheme:
     def blanket(self, encryptor: Any, scale: float) -> Any:
         """Return a fresh encryption of uniformly random coefficients whose constant one is 0.
 
-        Note:
-            Added to a ciphertext it leaves the mean over the slots, and nothing else, to be
-            decrypted.
+        Added to a ciphertext it leaves the mean over the slots, and nothing else, to be decrypted.
         """
         columns = [_uniform(m) for m in self.moduli]
         for m, column in zip(self.moduli, columns, strict=True):

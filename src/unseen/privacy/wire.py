@@ -37,9 +37,8 @@ TYPES = {name_of(t): t for t in (torch.float32, torch.float64, torch.float16)}
 def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = ()) -> bytes:
     """Return one message: a JSON header, any number of parts, and a digest over all of it.
 
-    Note:
-        The digest finds accidents. That nobody else wrote the message is for the transport (TLS
-        with known keys) to see to.
+    The digest finds accidents. That nobody else wrote the message is for the transport (TLS with
+    known keys) to see to.
     """
     head = json.dumps({**header, "lengths": [len(part) for part in parts]}).encode()
     body = b"".join([MAGIC, struct.pack("<I", len(head)), head, *parts])

@@ -24,9 +24,8 @@ LAST, RATE = "last", "training.optimiser.lr"
 def model_study(file: str | Path, method: str | None = None) -> StudySpec:
     """Return the study of one model over real sites: one method, one seed, one task.
 
-    Note:
-        Under noise no metric leaves a site, since ε would not cover it, and so the last round's
-        model is taken.
+    Under noise no metric leaves a site, since ε would not cover it, and so the last round's model
+    is taken.
     """
     study = federated(study_of(str(file), {}, method))
     privacy = study.privacy

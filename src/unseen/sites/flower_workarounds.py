@@ -135,8 +135,7 @@ def refuses_foreign_names(app: Any) -> bool:
 def wait_for_database() -> None:
     """Let requests wait for each other longer than SQLite's own 5 s, after which they fail.
 
-    Note:
-        One that fails may be the only answer of a site, or end the process that starts runs.
+    One that fails may be the only answer of a site, or end the process that starts runs.
     """
     from flwr.supercore import sql_mixin
 
@@ -147,9 +146,8 @@ def wait_for_database() -> None:
 def check_senders() -> None:
     """Let a site answer in its own name alone, or end the process.
 
-    Note:
-        Flower checks that a request's node is the one whose key signed it, and then believes what
-        the message in it says of its sender.
+    Flower checks that a request's node is the one whose key signed it, and then believes what the
+    message in it says of its sender.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 

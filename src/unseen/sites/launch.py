@@ -189,8 +189,7 @@ def signature_of(
 def await_turn(link: Control) -> None:
     """Wait until the SuperLink lists no active run.
 
-    Note:
-        After a crash it keeps listing the old run until the run's heartbeat times out.
+    After a crash it keeps listing the old run until the run's heartbeat times out.
     """
     end, once = time.monotonic() + GONE, functools.cache(say)
     while busy := link.running():

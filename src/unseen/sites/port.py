@@ -113,10 +113,9 @@ class Timed(H11Protocol):
 def keep_little() -> bool:
     """Have the C library keep little of what connections leave behind, and say whether it will.
 
-    Note:
-        glibc gives each of the threads that check signatures a heap of its own, and learns from
-        every large block that it frees to keep larger ones. So what a flood took stays, in one
-        heap or another. A fixed threshold ends the learning.
+    glibc gives each of the threads that check signatures a heap of its own, and learns from every
+    large block that it frees to keep larger ones. So what a flood took stays, in one heap or
+    another. A fixed threshold ends the learning.
     """
     try:
         setting = ctypes.CDLL(None).mallopt
@@ -128,9 +127,8 @@ def keep_little() -> bool:
 async def hand_back() -> None:
     """Hand freed memory back to the system, also what lies between blocks in use.
 
-    Note:
-        A TLS connection and its transport hold each other, so that only the garbage collector
-        frees them; on its own it looks at objects that old once in many hundred connections.
+    A TLS connection and its transport hold each other, so that only the garbage collector frees
+    them; on its own it looks at objects that old once in many hundred connections.
     """
     gc.collect()
     with suppress(OSError, AttributeError):

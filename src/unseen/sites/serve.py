@@ -81,9 +81,8 @@ def _begin(kit: Kit) -> None:
 def tidied(database: Path) -> Iterator[None]:
     """Overwrite what the server has deleted in its database, before it begins and after it ends.
 
-    Note:
-        SQLite marks rows as deleted, and its log of changes keeps them: a clean end would leave
-        the parts of finished runs readable in these files.
+    SQLite marks rows as deleted, and its log of changes keeps them: a clean end would leave the
+    parts of finished runs readable in these files.
     """
     _overwrite(database)
     try:
@@ -237,8 +236,7 @@ def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Pat
 
     `data` are those of the last start, by default; what was allowed before stays so.
 
-    Note:
-        A `site.toml` is written where there is none, with every rule at its default.
+    A `site.toml` is written where there is none, with every rule at its default.
     """
     file, rules = kit.folder / START, kit.folder / RULES
     before = _settings(file)

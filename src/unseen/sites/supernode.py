@@ -1,8 +1,7 @@
 """Flower's SuperNode for one app alone: `python -m unseen.sites.supernode`, same options.
 
-Note:
-    A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
-    folder that UNSEEN_APP names, which `join` writes from this machine's own installation.
+A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
+folder that UNSEEN_APP names, which `join` writes from this machine's own installation.
 """
 
 import hashlib

@@ -52,9 +52,8 @@ def encrypt(
         levels: Multiplicative levels of the scheme; 2 for inner products of layers.
         sketch: The row's random projection, which goes along.
 
-    Note:
-        In the clear the message says only the power of 16 next above the largest entry, of row and
-        sketch.
+    In the clear the message says only the power of 16 next above the largest entry, of row and
+    sketch.
     """
     keys = keys if isinstance(keys, Keys) else Keys(keys, "secret")
     x = row.detach().double().cpu().numpy()
@@ -85,8 +84,7 @@ def sketched(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
 
     s_b = Σ_{k: h(k) = b} ±x_k with h and the signs drawn from the generator.
 
-    Note:
-        <s, t> has the mean <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width.
+    <s, t> has the mean <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width.
 
     Source:
         Charikar, Chen, Farach-Colton 2002, the count sketch.

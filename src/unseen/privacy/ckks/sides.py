@@ -33,10 +33,9 @@ class Site(kinds.Site):
 
     `width` is the length of sketches, in place of rows in inner products; 0 for exact ones.
 
-    Note:
-        It answers each kind of question once per slot and exchange, and only about the exchange
-        that it last sealed a reply for. Who takes part, the scheme's levels and its own row's scale
-        it knows itself, and its own square it compares in every block.
+    It answers each kind of question once per slot and exchange, and only about the exchange that it
+    last sealed a reply for. Who takes part, the scheme's levels and its own row's scale it knows
+    itself, and its own square it compares in every block.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Differential privacy by clipping and noise: of single examples (DP-SGD), or of whole clients.
 
-Note:
-    Both are put on at the client, around the method that a study names, so that whoever receives a
-    reply, the server first, receives what is noised already. What a method sends besides its
-    clipped and noised rows is refused or left out.
+Both are put on at the client, around the method that a study names, so that whoever receives a
+reply, the server first, receives what is noised already. What a method sends besides its clipped
+and noised rows is refused or left out.
 """
 
 from typing import Any

@@ -135,10 +135,9 @@ class Denoised(Gram):
         inner: The rule.
         deviation: s.
 
-    Note:
-        The other inner products are right on average, and norms would be too large. What is left of
-        a squared norm is at least s² √(2 P_b), one standard deviation of the noise's own, below
-        which nothing is known of it.
+    The other inner products are right on average, and norms would be too large. What is left of a
+    squared norm is at least s² √(2 P_b), one standard deviation of the noise's own, below which
+    nothing is known of it.
     """
 
     inner: Any

@@ -43,9 +43,8 @@ class Examples(Noise, named="dp"):
             of linear layers alone.
         seed: For tests only; noise and batches then follow from it, and nothing is protected.
 
-    Note:
-        B is the training's batch size; every example is in a step's batch with probability B / n,
-        drawn independently (Poisson sampling), as the accountants assume.
+    B is the training's batch size; every example is in a step's batch with probability B / n, drawn
+    independently (Poisson sampling), as the accountants assume.
 
     Source:
         Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums divided
@@ -93,9 +92,8 @@ class Noised:
 class Poisson:
     """Batches of independent draws: every example with probability B / n, in every step.
 
-    Note:
-        There are as many steps as shuffled batches would be; a batch may be of any size, 0
-        included. Which example was drawn is secret, since that amplifies the privacy of a batch.
+    There are as many steps as shuffled batches would be; a batch may be of any size, 0 included.
+    Which example was drawn is secret, since that amplifies the privacy of a batch.
     """
 
     def __call__(
@@ -123,9 +121,8 @@ def steps_of(count: int, recipe: Training) -> int:
 class Guarded(Wrapper):
     """Another local with the client's secret at hand, whose reply keeps only what is public.
 
-    Note:
-        Left out is every scalar but the number of examples, of steps and what follows from them;
-        so the mean training loss is.
+    Left out is every scalar but the number of examples, of steps and what follows from them; so the
+    mean training loss is.
     """
 
     inner: Local
@@ -265,9 +262,8 @@ def _by_algebra(model: Model, loss: OutputLoss, x: Tensor, y: Tensor, clip: floa
 def factors(squares: Tensor, clip: float) -> Tensor:
     """Return min(1, C / ‖g‖) for squared norms [N]; 1 for a gradient of 0, 0 for one beyond floats.
 
-    Note:
-        A gradient that is not finite counts as 0, since a reply that is not finite would say, past
-        all noise, that there is such an example.
+    A gradient that is not finite counts as 0, since a reply that is not finite would say, past all
+    noise, that there is such an example.
 
     Example:
         >>> factors(torch.tensor([4.0, 0.25, 0.0]), 1.0)

@@ -1,11 +1,10 @@
 """What both kinds of noise share: random numbers that nobody can guess, and what they refuse.
 
-Note:
-    torch's generator on the CPU keeps 32 bits of its seed, so that whoever sees one noised vector
-    can try all of them: privacy's noise never comes from it. Here every number is read off
-    SHAKE-128 over 256 secret bits and all that the client's answer depends on, at a real site the
-    whole message. The same message has the same answer, and so costs no privacy twice; any other
-    message has other noise, also one that changes only what the server says of the data.
+torch's generator on the CPU keeps 32 bits of its seed, so that whoever sees one noised vector can
+try all of them: privacy's noise never comes from it. Here every number is read off SHAKE-128 over
+256 secret bits and all that the client's answer depends on, at a real site the whole message. The
+same message has the same answer, and so costs no privacy twice; any other message has other noise,
+also one that changes only what the server says of the data.
 """
 
 from __future__ import annotations
@@ -59,9 +58,8 @@ class Stream:
     def normal(self, count: int) -> Tensor:
         """Return standard normal numbers [count]: Box–Muller, the halved sum of four.
 
-        Note:
-            One draw of a textbook generator can give away, by which floating-point numbers it can
-            reach, what it was added to; a sum of four hides that.
+        One draw of a textbook generator can give away, by which floating-point numbers it can
+        reach, what it was added to; a sum of four hides that.
 
         Source:
             Holohan and Braghin 2021.

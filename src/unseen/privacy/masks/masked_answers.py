@@ -129,9 +129,8 @@ def blamed(accused: Mapping[str, Sequence[str]], others: int) -> dict[str, str]:
 
     `accused` has, by site, whose shares it cannot use; `others` could accuse one site.
 
-    Note:
-        Whom more than half of the others accuse is left out by itself. Of two of whom one accuses
-        the other, nobody else can tell which one lies: both are left out.
+    Whom more than half of the others accuse is left out by itself. Of two of whom one accuses the
+    other, nobody else can tell which one lies: both are left out.
     """
     by = Counter(name for names in accused.values() for name in set(names))
     why = "the shares that it dealt to the others do not fit what it published"

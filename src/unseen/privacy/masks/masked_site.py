@@ -27,12 +27,11 @@ HEAVY = 20.0
 class Site(kinds.Site):
     """A site's side: it keeps its rows until it knows the weights, and sends them masked.
 
-    Note:
-        In this order, and each for the last answer of the kind before alone: it shares new seeds
-        among those who take part; sends its masked row; says who is left; and gives the shares
-        that open the sum of those. A sum that was opened is final: of the rows of this exchange in
-        this round no other sum is opened, whatever they were made from, since the two would differ
-        by rows of few sites.
+    In this order, and each for the last answer of the kind before alone: it shares new seeds among
+    those who take part; sends its masked row; says who is left; and gives the shares that open the
+    sum of those. A sum that was opened is final: of the rows of this exchange in this round no
+    other sum is opened, whatever they were made from, since the two would differ by rows of few
+    sites.
     """
 
     remembers = True
@@ -112,9 +111,8 @@ class Site(kinds.Site):
     def mask(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
         """Return a row under its masks, or whose shares do not fit what they published.
 
-        Note:
-            The others' shares come with the question, and stay. A wrong one leaves this site's row
-            unmasked: whoever dealt it could not be told from somebody else.
+        The others' shares come with the question, and stay. A wrong one leaves this site's row
+        unmasked: whoever dealt it could not be told from somebody else.
         """
         deal, slot = self._deal(header), header["slot"]
         self._company(header)

@@ -73,10 +73,9 @@ class MaskedRows(SealedRows["Server"]):
     def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
         """Return Σ w_i u_i [P], exact to half a step for each client.
 
-        Note:
-            Who leaves once its seeds are shared is left out of the sum. The rules begin again
-            without it; where they give the others weights in the old proportion, as every mean
-            does, the vectors that came are opened and nobody is asked for a row again.
+        Who leaves once its seeds are shared is left out of the sum. The rules begin again without
+        it; where they give the others weights in the old proportion, as every mean does, the
+        vectors that came are opened and nobody is asked for a row again.
         """
         (_, P), dtype, server = self.shape, self.sealed[0].dtype, self.server
         if not P:

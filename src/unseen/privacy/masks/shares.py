@@ -97,8 +97,7 @@ def commitment(seed: bytes) -> str:
 def mark(share: bytes) -> str:
     """Return what is published of a share, so that it is known again.
 
-    Note:
-        Each share by itself is 128 random bits, of which a hash says nothing.
+    Each share by itself is 128 random bits, of which a hash says nothing.
     """
     return hashlib.sha256(b"unseen masks 2 share " + share).hexdigest()
 

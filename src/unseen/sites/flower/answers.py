@@ -179,8 +179,7 @@ def _listed(counts: Tensor) -> str:
 def unlike(reply: Reply, exchange: Exchange) -> str | None:
     """Return how scalars are others than those that an exchange asks for, or None.
 
-    Note:
-        Where few sites answer, what most of them sent says nothing of what was asked for.
+    Where few sites answer, what most of them sent says nothing of what was asked for.
     """
     own = [slot.combine for slot in exchange.row_slots.values() if slot.view is None]
     for rule in filter(None, own):

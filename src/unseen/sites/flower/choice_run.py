@@ -65,8 +65,7 @@ def run(study: str, out: str, grid: Grid, options: str, sites: Sequence[str] = (
 
     `options` are groups and rates, as JSON.
 
-    Note:
-        The same call goes on from the last finished round.
+    The same call goes on from the last finished round.
     """
     folder, plan = Path(out), json.loads(options)
     records, rates = folder / "records", plan["rates"]

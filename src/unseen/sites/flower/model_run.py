@@ -131,9 +131,8 @@ def train(
 
     It waits for `sites`, by default the study's, and trains `method`, by default the file's.
 
-    Note:
-        The same call goes on wherever the last one ended: with the training, or with the sites
-        that have not the model yet.
+    The same call goes on wherever the last one ended: with the training, or with the sites that
+    have not the model yet.
     """
     folder, read = Path(out), partial(model_study, study_file, method or None)
     with followed(folder / RECORDS, read) as (study, status):

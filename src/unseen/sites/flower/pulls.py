@@ -184,9 +184,8 @@ class RollCall:
         Who is connected and refuses is asked again once started again. `quiet` says that nobody new
         has come for a while.
 
-        Note:
-            One that is named and not connected may still come. Where none is named, others may
-            until as many have come as are needed.
+        One that is named and not connected may still come. Where none is named, others may until as
+        many have come as are needed.
         """
         if self.enough(here):
             return False

@@ -185,9 +185,8 @@ def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Res
 
     It waits for `sites`, by default the study's.
 
-    Note:
-        An error ends the run, and its words are in the status; the same call goes on from the last
-        finished round.
+    An error ends the run, and its words are in the status; the same call goes on from the last
+    finished round.
     """
     folder = Path(out)
     with followed(folder, lambda: federated(StudySpec.read(study_file))) as (study, status):

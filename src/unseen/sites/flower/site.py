@@ -73,8 +73,7 @@ class Site:
     def digest(self, data: DataSet) -> str:
         """Return sixteen digits that change with the site's data, and say nothing of them.
 
-        Note:
-            Without a secret, whoever knows all rows but one could try what that one holds.
+        Without a secret, whoever knows all rows but one could try what that one holds.
         """
         path = self.account / DIGEST_KEY
         if not path.exists():
@@ -105,11 +104,10 @@ class Site:
 def load(site: Site, study: StudySpec) -> DataSet:
     """Return the site's own data, as a data set of the one domain that has the site's name.
 
-    Note:
-        A table is read from the site's csv file, images of `folder` from the site's domain/class or
-        class folders, those of `masks` from its domain/images and domain/masks, or images and
-        masks, heart disease from the one hospital's file; of every other data set the
-        domain of the site's name is taken.
+    A table is read from the site's csv file, images of `folder` from the site's domain/class or
+    class folders, those of `masks` from its domain/images and domain/masks, or images and masks,
+    heart disease from the one hospital's file; of every other data set the domain of the site's
+    name is taken.
     """
     check_table(study)
     (call,) = parse(study.dataset)
@@ -235,8 +233,7 @@ def _check_names(sheet: Sheet, options: Mapping[str, Any]) -> None:
 def _allowed(site: Site, sheet: Sheet, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a table that drop every column which the site does not let be read.
 
-    Note:
-        What the study names and may not use so is refused; see `study_rules.columns_of`.
+    What the study names and may not use so is refused; see `study_rules.columns_of`.
     """
     policy, reading = site.policy, dict(options)
     for key in ("categorical", "groups", "drop", "text"):

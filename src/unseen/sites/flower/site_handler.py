@@ -1,9 +1,8 @@
 """The site's side of a message: what was asked is checked, done, and answered.
 
-Note:
-    Nothing is kept in the process, which ends with the message. What leaves is the answer alone: of
-    an error only its kind leaves too, since its words may quote the site's data; they stay in the
-    site's log.
+Nothing is kept in the process, which ends with the message. What leaves is the answer alone: of an
+error only its kind leaves too, since its words may quote the site's data; they stay in the site's
+log.
 """
 
 import json

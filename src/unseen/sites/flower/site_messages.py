@@ -235,9 +235,8 @@ class Link:
         Raises:
             Waiting: Too few good answers at the end of deadline and patience.
 
-        Note:
-            A site that connects meanwhile is asked as well: a message that arrives twice leads to
-            the same answer.
+        A site that connects meanwhile is asked as well: a message that arrives twice leads to the
+        same answer.
         """
         common: dict[str, Value] = {"kind": kind, "protocol": PROTOCOL, "about": about}
         open = {

@@ -1,9 +1,8 @@
 """What both ends of a message agree on, and what the sites agree on before any training.
 
-Note:
-    Sites tell of their data in names only. In one process a data set's classes, categories and
-    levels are read off all domains together. Here each site tells its own, and their union, in the
-    same order, is what all of them code by.
+Sites tell of their data in names only. In one process a data set's classes, categories and levels
+are read off all domains together. Here each site tells its own, and their union, in the same order,
+is what all of them code by.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ def fingerprint(model: Model) -> str:
 class Facts:
     """What one site says of its data: names and shapes.
 
-    Note:
-        The names of classes, categories and levels are values that occur in the data. They leave
-        only as the site's own rules allow, see `unseen.sites.flower.gate`.
+    The names of classes, categories and levels are values that occur in the data. They leave only
+    as the site's own rules allow, see `unseen.sites.flower.gate`.
 
     Attributes:
         site: The site's name.

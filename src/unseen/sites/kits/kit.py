@@ -129,8 +129,7 @@ class Kit(Settings):
     def check(self) -> None:
         """Fail early on anything the other side would reject.
 
-        Note:
-            A server never starts with a kit that contains a key that could decrypt updates.
+        A server never starts with a kit that contains a key that could decrypt updates.
         """
         for look in (readable, missing, exposed, outdated, unsigned, others):
             for fault in look(self):
@@ -175,9 +174,8 @@ def readable(kit: Kit) -> Iterator[UnseenError]:
 def others(kit: Kit) -> Iterator[UnseenError]:
     """Yield an error for each key pair of a site's kit that another site's kit was given.
 
-    Note:
-        `provision` writes the site's name behind its public key, and every site's half of the masks
-        by name. Nothing signs the first; the server, which knows the key by its name, is asked too.
+    `provision` writes the site's name behind its public key, and every site's half of the masks by
+    name. Nothing signs the first; the server, which knows the key by its name, is asked too.
     """
     if kit.kind != "site":
         return

@@ -59,8 +59,7 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
 
     `out` holds the authority's folder, which signs each site's certificate.
 
-    Note:
-        Encrypted sums have one secret key for all sites, which is taken from a kit that is here.
+    Encrypted sums have one secret key for all sites, which is taken from a kit that is here.
     """
     federation = described(out)
     if name in federation.sites:
@@ -140,9 +139,8 @@ def write_sum_keys(
 
     `shared` are the files that other sites have: their common secret, their public halves.
 
-    Note:
-        All sites hold the one secret key of encrypted sums: a site that works together with the
-        server can read every other site's update.
+    All sites hold the one secret key of encrypted sums: a site that works together with the server
+    can read every other site's update.
     """
     from unseen.privacy import channel
 
@@ -211,9 +209,8 @@ def revoke(out: Path, name: str, now: datetime | None = None) -> list[Path]:
     Returns:
         The files to carry over.
 
-    Note:
-        The server's key is revoked together with the authority that signed its certificate: sites
-        ask nobody whether a certificate is still believed.
+    The server's key is revoked together with the authority that signed its certificate: sites ask
+    nobody whether a certificate is still believed.
     """
     federation, server, ca = described(out), out / "server", out / "ca"
     need_authority(ca)

@@ -52,8 +52,7 @@ def federated(study: StudySpec) -> StudySpec:
 def check_table(study: StudySpec) -> None:
     """Refuse a table that does not say which columns hold its label and its site.
 
-    Note:
-        One process could not read it either, and a site would find out from the server's message.
+    One process could not read it either, and a site would find out from the server's message.
     """
     (call,) = parse(study.dataset)
     lacks = [key for key in ("domain", "label") if key not in call.arguments]

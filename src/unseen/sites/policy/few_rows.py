@@ -106,9 +106,8 @@ def nearly_unique(counts: Tensor, least: int) -> bool:
 
     `least` is the rows for each value on the average.
 
-    Note:
-        Values that one row alone has may be a minority of all; else a column of notes, most of
-        them empty, would pass by its average.
+    Values that one row alone has may be a minority of all; else a column of notes, most of them
+    empty, would pass by its average.
     """
     counts = counts[counts > 0]
     if not len(counts):

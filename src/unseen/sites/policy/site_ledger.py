@@ -130,8 +130,7 @@ class SiteLedger:
     def _mend(self) -> None:
         """End a last line that lacks its end alone; set aside one of which more is missing.
 
-        Note:
-            A line is on the disk before its answer leaves, so no answer followed such a one.
+        A line is on the disk before its answer leaves, so no answer followed such a one.
         """
         if not self.path.is_file() or not _ends_within_a_line(self.path):
             return

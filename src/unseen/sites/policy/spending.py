@@ -53,8 +53,7 @@ def epsilon(lines: Iterable[Line], delta: float) -> dict[str, float]:
 
     Rows that left more than once count once.
 
-    Note:
-        What is private of whole sites is so of each example, too: for an example both add up.
+    What is private of whole sites is so of each example, too: for an example both add up.
     """
     answers = [line for line in lines if "answer" in line]
     unique = {line.get("rows", line["answer"]): line.get("releases", ()) for line in answers}
