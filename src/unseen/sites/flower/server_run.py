@@ -238,14 +238,14 @@ def opened(
 ) -> Session:
     """Return a study that can begin, or go on: its sites are there and agreed on its terms."""
     limits, path = study.federation, out / TERMS
-    begun = json.loads(path.read_bytes()) if path.exists() else {}
-    facts = {name: Facts.read(fields) for name, fields in begun.get("facts", {}).items()}
-    run, without = begun.get("run") or secrets.token_hex(8), dict(begun.get("without", {}))
+    earlier = json.loads(path.read_bytes()) if path.exists() else {}
+    facts = {name: Facts.read(fields) for name, fields in earlier.get("facts", {}).items()}
+    run, without = earlier.get("run") or secrets.token_hex(8), dict(earlier.get("without", {}))
     head: dict[str, Any] = {"study": settings_of(study), "signature": _signature(out)}
     hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
     hello = {**hello, "head": json.dumps({**head, "run": run})}
     link = Link(grid, limits, hello, status.tell, account=partial(account, out))
-    if begun:
+    if earlier:
         # The sites that began go on; one that does not come back in a while is not waited for.
         link.facts, link.lacking = dict(facts), dict(without)
         link.agreed = {name: fact.digest for name, fact in facts.items()}
@@ -262,7 +262,7 @@ def opened(
     weights = str(planned.setting.weights or "") if study.keeps_weights else ""
     head["agreement"] = asdict(Agreement(run, members, terms, weights))
     planned.check_code()
-    if not begun:
+    if not earlier:
         every = {name: asdict(fact) for name, fact in facts.items()}
         content = {"run": run, "facts": every, "without": without}
         write_atomically(path, json.dumps(content, indent=1).encode())

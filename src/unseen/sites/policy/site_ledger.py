@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,6 @@ TEXT, LONGEST = 500, 2**16
 REFUSALS = 10_000
 #: Rules that no data decide: a site that waits for an approval says so again and again.
 BEFOREHAND = ("signed", "approval")
-#: Bytes that are read at once where the last line is looked for.
-BLOCK = 2**16
 #: Parts of a line that follow from the answer, and not from the words of the question.
 ANSWERED = ("left", "releases")
 #: Of an answer: what says nothing of the data.
@@ -144,16 +143,10 @@ class SiteLedger:
 
     def _last(self) -> Line | None:
         """The last line, whatever its length."""
-        if not self._exists():
+        if not self._exists() or not self.path.stat().st_size:
             return None
-        with self.path.open("rb") as file:
-            start, text = file.seek(0, os.SEEK_END), b""
-            while start and b"\n" not in text[:-1]:
-                size = min(BLOCK, start)
-                start = file.seek(start - size)
-                text = file.read(size) + text
-        last = text[:-1].rpartition(b"\n")[2]
-        return dict(json.loads(last)) if last else None
+        with self.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
+            return dict(json.loads(text[text.rfind(b"\n", 0, len(text) - 1) + 1 :]))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
