@@ -17,7 +17,7 @@ from torch import Tensor
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
 from unseen.core.atomic import write_atomically
 from unseen.core.parts import innermost
-from unseen.core.record_lines import read_lines, to_line
+from unseen.core.record_lines import to_line
 from unseen.core.replies import find_fault, row_shapes
 from unseen.data.dataset import Totals
 from unseen.engine import client_memories, messages
@@ -25,7 +25,7 @@ from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
 from unseen.methods.exact.sense import Sender, senseless
 from unseen.privacy import channel, channelled, kinds, wire
-from unseen.sites.control import MESSAGES
+from unseen.sites.control import MESSAGES, messages_in
 from unseen.sites.flower import terms
 from unseen.sites.flower.answers import Judge, beyond, reasons, unlike
 from unseen.sites.flower.pulls import Question
@@ -145,7 +145,7 @@ class Sites(Backend):
 
     def answered(self, turn: Turn) -> set[str]:
         """Return who answered in an exchange that a server which was killed has played before."""
-        lines = read_lines(self.folder / MESSAGES)
+        lines = messages_in(self.folder / MESSAGES)
         here = {"round": turn.round, "exchange": turn.exchange, "kind": self.kind}
         lines = [line for line in lines if all(line.get(k) == v for k, v in here.items())]
         return {line["site"] for line in lines if not line["fault"]}

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from unseen.core.record_lines import LEDGER, parsed, read_lines
+from unseen.core.record_lines import LEDGER, read_lines
 from unseen.errors import UnseenError
-from unseen.sites.control import MESSAGES, TERMS, records_in
+from unseen.sites.control import MESSAGES, TERMS, messages_in, records_in
 from unseen.sites.policy.approvals import SHORT
 from unseen.sites.policy.site_ledger import BEFOREHAND, Line, entry_of
 from unseen.studies.results.records import AFTER, Job
@@ -128,8 +128,7 @@ def _run(out: Path) -> str:
 def _messages(out: Path, site: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield the folder, and what the server noted, of each answer with a line in the ledger."""
     for path in sorted(out.rglob(MESSAGES)):
-        # One that was cut short when the server was killed is none.
-        for line in filter(None, map(parsed, path.read_bytes().splitlines())):
+        for line in messages_in(path):
             if line.get("site") == site and line.get("entry"):
                 yield path.parent, line
 
