@@ -132,7 +132,7 @@ def releases(exchange: Exchange, count: int, present: int, planned: int) -> tupl
     """Return what protects one client's reply in an exchange.
 
     `present` clients replied. Where their sum alone is private, the noise was shared out for
-    `planned`. A count of 0 is of a client that did not say it.
+    `planned`. The count is 0 where nobody says it.
     """
     for name, value, low in (("count", count, 0), ("present", present, 0), ("planned", planned, 1)):
         number(name, value, low, whole=True)

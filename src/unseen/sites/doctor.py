@@ -58,7 +58,7 @@ def examine(
 ) -> list[Finding]:
     """Return the findings of all checks; none raises, and the network's are bounded in time.
 
-    `data` stand in for those of the last start, and are compared with the study.
+    `data` replace those of the last start.
     """
     now = now or datetime.now(UTC)
     findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]

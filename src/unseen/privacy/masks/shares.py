@@ -105,7 +105,7 @@ def mark(share: bytes) -> str:
 def sealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
     """Return a content that the other site alone can read, and know to be this site's.
 
-    `about` is what it belongs to, with its ends; without a content it is only vouched for.
+    `about` says what it belongs to, from whom and to whom. Without a content it vouches for that.
     """
     return wire.sealed(_common(pair), INFO, content, _bound(about))
 
