@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from unseen.core.record_lines import Record, parsed
 from unseen.errors import UnseenError, absent
 from unseen.sites.kits.kit import Kit
 from unseen.sites.process import say, without_proxy
@@ -175,12 +174,6 @@ def standing(out: Path) -> Mapping[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         return dict(json.loads((records_in(out, STANDING) / STANDING).read_bytes()))
     return {}
-
-
-def messages_in(path: Path) -> list[Record]:
-    """Return the messages that a server noted, but for those that it was killed amid."""
-    content = path.read_bytes() if path.is_file() else b""
-    return [record for record in map(parsed, content.splitlines()) if record is not None]
 
 
 def records_in(out: Path, file: str) -> Path:

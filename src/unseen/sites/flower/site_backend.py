@@ -25,7 +25,7 @@ from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
 from unseen.methods.exact.sense import Sender, senseless
 from unseen.privacy import channel, channelled, kinds, wire
-from unseen.sites.control import MESSAGES, messages_in
+from unseen.sites.control import MESSAGES
 from unseen.sites.flower import terms
 from unseen.sites.flower.answers import Judge, beyond, reasons, unlike
 from unseen.sites.flower.pulls import Question
@@ -33,6 +33,7 @@ from unseen.sites.flower.receipts import check_receipt, last_receipts, write_rec
 from unseen.sites.flower.script import Position
 from unseen.sites.flower.site_messages import KEPT, Link, Waiting
 from unseen.sites.flower.site_question import EXCHANGE, payload_of
+from unseen.sites.policy.ledger_check import messages_in
 from unseen.studies.settings.study import StudySpec
 
 #: Why a site has no part in an exchange that is played again, as the others have it.

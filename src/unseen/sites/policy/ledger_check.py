@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from unseen.core.record_lines import LEDGER, read_lines
+from unseen.core.record_lines import LEDGER, Record, parsed, read_lines
 from unseen.errors import UnseenError
-from unseen.sites.control import MESSAGES, TERMS, messages_in, records_in
+from unseen.sites.control import MESSAGES, TERMS, records_in
 from unseen.sites.policy.approvals import SHORT
 from unseen.sites.policy.site_ledger import BEFOREHAND, Line, entry_of
 from unseen.studies.results.records import AFTER, Job
@@ -131,6 +131,12 @@ def _messages(out: Path, site: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         for line in messages_in(path):
             if line.get("site") == site and line.get("entry"):
                 yield path.parent, line
+
+
+def messages_in(path: Path) -> list[Record]:
+    """Return the messages that a server noted, but for those that it was killed amid."""
+    content = path.read_bytes() if path.is_file() else b""
+    return [record for record in map(parsed, content.splitlines()) if record is not None]
 
 
 def _jobs(lines: Sequence[Line], run: str) -> dict[str, list[Line]]:
