@@ -37,8 +37,8 @@ from unseen.core.turn import Turn
 from unseen.data.heart import HOSPITALS
 from unseen.engine.inprocess import InProcess
 from unseen.privacy import blind
+from unseen.sites.control import standing
 from unseen.sites.process import descendants
-from unseen.sites.standing import standing
 from unseen.studies.execution.plan import prepare_study
 from unseen.studies.execution.prepare import prepare
 from unseen.studies.execution.runtime import Runtime

@@ -28,11 +28,11 @@ from pathlib import Path
 import faulty
 import flood
 
+from unseen.sites.control import STANDING, standing
 from unseen.sites.kits import certificates
 from unseen.sites.kits.kit import Kit
 from unseen.sites.kits.provision import described, provision
 from unseen.sites.serve import settle
-from unseen.sites.standing import STANDING, standing
 from unseen.studies.execution import Study
 
 #: How long any one thing may take, in seconds.

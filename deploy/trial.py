@@ -31,11 +31,10 @@ import flood
 from drill import Part
 
 from unseen.serving.directory import fingerprint
+from unseen.sites.asked_studies import model_study
+from unseen.sites.control import standing
 from unseen.sites.kits.kit import ACCOUNT, Kit
-from unseen.sites.model_study import model_study
-from unseen.sites.policy.approvals import Approvals
-from unseen.sites.policy.proposals import Proposal, federated
-from unseen.sites.standing import standing
+from unseen.sites.policy.approvals import Approvals, Proposal, federated
 from unseen.studies.execution import Study
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "federation-trial.md"

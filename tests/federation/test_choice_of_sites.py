@@ -13,15 +13,13 @@ from support.hall import OPEN, Hall, contents, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.sites.choosing_study import choosing_study
+from unseen.sites.asked_studies import choosing_study, model_study
+from unseen.sites.control import standing
 from unseen.sites.flower import choice_run
 from unseen.sites.flower.site import Site
-from unseen.sites.model_study import model_study
 from unseen.sites.policy import ledger_check
-from unseen.sites.policy.approvals import Approvals
-from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.approvals import Approvals, Proposal
 from unseen.sites.policy.site_ledger import SiteLedger
-from unseen.sites.standing import standing
 from unseen.studies.choice import Candidates, choose, play
 from unseen.studies.choice.trials import CONSTANT
 from unseen.studies.execution.spaces import with_values

@@ -30,8 +30,7 @@ from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
 from unseen.sites.flower.site_question import Head
 from unseen.sites.kits.provision import write_sum_keys
-from unseen.sites.policy.approvals import Approvals
-from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.approvals import Approvals, Proposal
 from unseen.sites.policy.site_ledger import digest_of_parcel
 from unseen.studies.settings.study import StudySpec
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from unseen.errors import UnseenError
+from unseen.sites import control
 from unseen.sites import launch as runs
-from unseen.sites import standing
 from unseen.sites.control import Run
 
 
@@ -25,7 +25,7 @@ class Server:
     def run(self, number: int) -> Run:
         if not self.news:
             return Run("finished:completed")
-        (self.out / standing.STANDING).write_text(json.dumps(self.news.pop(0)))
+        (self.out / control.STANDING).write_text(json.dumps(self.news.pop(0)))
         return Run("running")
 
 
@@ -65,7 +65,7 @@ def test_the_error_that_ends_a_run_is_said_once(tmp_path: Path, said: list[str])
     """By whoever raises it: `carry_out` reads the same file."""
     follow(tmp_path, [{"round": 0}, {"round": 0, "error": "south left", "ended": True}])
     assert said == ["round 1 of ?"]
-    assert "south left" in standing.progress(standing.standing(tmp_path))
+    assert "south left" in control.progress(control.standing(tmp_path))
 
 
 def test_a_long_wait_is_said(
@@ -88,9 +88,9 @@ def test_remarks_are_said_when_they_come(tmp_path: Path, said: list[str]) -> Non
 
 
 def test_half_a_file_says_nothing(tmp_path: Path) -> None:
-    assert standing.standing(tmp_path) == {}
-    (tmp_path / standing.STANDING).write_text('{"round": ')
-    assert standing.standing(tmp_path) == {} and standing.progress({}) == ""
+    assert control.standing(tmp_path) == {}
+    (tmp_path / control.STANDING).write_text('{"round": ')
+    assert control.standing(tmp_path) == {} and control.progress({}) == ""
 
 
 def test_a_run_waits_for_one_that_was_killed(
@@ -137,17 +137,17 @@ def test_the_standing_in_words(
         raise UnseenError("no server answers")
         yield
 
-    monkeypatch.setattr(standing, "control", silent)
-    monkeypatch.setattr(standing, "say", said.append)
-    standing.status(None, tmp_path)  # type: ignore[arg-type]
-    assert said == ["no server answers", f"{tmp_path / standing.STANDING}: not written yet"]
+    monkeypatch.setattr(control, "control", silent)
+    monkeypatch.setattr(control, "say", said.append)
+    control.status(None, tmp_path)  # type: ignore[arg-type]
+    assert said == ["no server answers", f"{tmp_path / control.STANDING}: not written yet"]
     job = {"method": "fedavg", "task": "va", "seed": 0, "round": 1, "rounds": 3}
     more = {"name": "heart", "exchange": "train", "connected": ["north"], "error": ""}
-    (tmp_path / standing.STANDING).write_text(
+    (tmp_path / control.STANDING).write_text(
         json.dumps({**job, **more, "waiting": "for south", "finished": False})
     )
     said.clear()
-    standing.status(None, tmp_path)  # type: ignore[arg-type]
+    control.status(None, tmp_path)  # type: ignore[arg-type]
     assert said[1:] == [
         "study heart: not finished",
         "fedavg on va, seed 0; round 2 of 3; train",
@@ -159,10 +159,10 @@ def test_the_standing_in_words(
 @pytest.mark.parametrize("inside", ["training", "records"])
 def test_the_standing_of_a_model_or_of_a_choice(tmp_path: Path, inside: str) -> None:
     (tmp_path / inside).mkdir()
-    (tmp_path / inside / standing.STANDING).write_text('{"round": 3}')
-    assert standing.standing(tmp_path) == {"round": 3}
-    (tmp_path / standing.STANDING).write_text('{"round": 4}')  # of a run, which has no such folder
-    assert standing.standing(tmp_path) == {"round": 4}
+    (tmp_path / inside / control.STANDING).write_text('{"round": 3}')
+    assert control.standing(tmp_path) == {"round": 3}
+    (tmp_path / control.STANDING).write_text('{"round": 4}')  # of a run, which has no such folder
+    assert control.standing(tmp_path) == {"round": 4}
 
 
 def test_a_study_is_a_file(tmp_path: Path) -> None:

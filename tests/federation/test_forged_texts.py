@@ -22,8 +22,7 @@ from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
 from unseen.sites.flower.terms import PROTOCOL
 from unseen.sites.kits.kit import Kit
-from unseen.sites.policy.approvals import Approvals, Request
-from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.approvals import Approvals, Proposal, Request
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.sites.policy.study_review import review
 from unseen.sites.process import log_in_lines

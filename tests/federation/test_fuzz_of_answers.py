@@ -19,7 +19,7 @@ from test_bounds_of_answers import SITES, _quick, spoilt, trains, written
 
 from unseen.errors import BadReply, UnseenError
 from unseen.methods.exact.thresholds import EDGES
-from unseen.sites.choosing_study import choosing_study
+from unseen.sites.asked_studies import choosing_study
 from unseen.sites.flower import choice_run, model_run, server_run
 from unseen.sites.flower.answers import figures_of
 from unseen.studies.settings.named import toml

@@ -32,8 +32,8 @@ from unseen.sites.flower.site_handler import handle, sparing
 from unseen.sites.kits.provision import write_sum_keys
 from unseen.sites.policy import spending
 from unseen.sites.policy.approvals import Approvals
+from unseen.sites.policy.few_rows import few, hidden_groups, without_few
 from unseen.sites.policy.site_policy import SitePolicy
-from unseen.sites.policy.small_groups import few, hidden_groups, without_few
 from unseen.sites.policy.study_rules import breaches, columns_of
 from unseen.studies.execution.checks import check_completed
 from unseen.studies.settings.study import StudySpec

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from unseen.cli.main import app
 from unseen.errors import UnseenError
 from unseen.sites import probe
-from unseen.sites.kits import provision, rotation
+from unseen.sites.kits import provision
 from unseen.sites.kits.certificates import registered
 from unseen.sites.kits.kit import Kit, period
 from unseen.sites.kits.kit_spec import Federation
@@ -137,7 +137,7 @@ def test_an_expired_certificate_is_refused_on_both_sides(tmp_path: Path) -> None
     assert answer.trouble == "expired" and "certificate expired" in answer.text
     with pytest.raises(UnseenError, match="certificate expired: server.crt.*--renew server"):
         Kit.read(out / "server", "server").check()
-    rotation.renew(out, "server")
+    provision.renew(out, "server")
     Kit.read(out / "server", "server").check()
     with answering(out / "server", site(out).port):
         assert probe.ask(site(out)).trouble == ""
@@ -215,16 +215,16 @@ def test_a_site_is_added_by_the_authority(tmp_path: Path) -> None:
 def test_renewing_a_site_shuts_out_its_old_key(tmp_path: Path) -> None:
     out = provisioned(tmp_path / "kits")
     before = registered(out / "server")
-    rotation.renew(out, "north")
+    provision.renew(out, "north")
     after = registered(out / "server")
     assert after["north"] != before["north"] and after["south"] == before["south"]
     with pytest.raises(UnseenError, match="did you mean 'north'"):
-        rotation.renew(out, "nort")
+        provision.renew(out, "nort")
 
 
 def test_a_renewed_certificate_never_outlives_the_authority(tmp_path: Path) -> None:
     out = provisioned(tmp_path / "kits", NOW, ca_days=30, days=3000)
-    rotation.renew(out, "server", NOW)
+    provision.renew(out, "server", NOW)
     server = Kit.read(out / "server")
     ends = server.certificate("server.crt").not_valid_after_utc
     assert ends == server.certificate("ca.crt").not_valid_after_utc

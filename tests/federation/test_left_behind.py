@@ -6,11 +6,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from torch import nn
 
+from unseen.core import Model, Turn
+from unseen.core.record_lines import to_line
 from unseen.errors import UnseenError
+from unseen.sites.control import MESSAGES
+from unseen.sites.flower.script import Position
+from unseen.sites.flower.site_backend import Sites
 from unseen.sites.kits.kit_spec import Federation, Role
-from unseen.sites.kits.provision import add, provision
-from unseen.sites.kits.rotation import renew, revoke
+from unseen.sites.kits.provision import add, provision, renew, revoke
 from unseen.sites.process import environment
 from unseen.sites.serve import tidied
 
@@ -74,3 +79,13 @@ def test_requests_within_a_machine_pass_no_proxy(
     own = environment(tmp_path)
     assert own["HTTP_PROXY"] == "http://proxy:3128"
     assert own["no_proxy"] == own["NO_PROXY"] == "intern.example,127.0.0.1,localhost,::1"
+
+
+def test_a_message_that_was_cut_short_hides_no_later_one(tmp_path: Path) -> None:
+    """A server that goes on writes behind it, and is killed once more."""
+    at = {"round": 0, "exchange": "train", "kind": "exchange", "fault": ""}
+    first, second, third = (to_line({**at, "site": name}) for name in "abc")
+    (tmp_path / MESSAGES).write_bytes(first + second[:20] + second + third)
+    position, model = Position("fedavg", "all", 0, 0, ""), Model(nn.Module())
+    sites = Sites(None, {}, position, {}, tmp_path, model)  # type: ignore[arg-type]
+    assert sites.answered(Turn(0, 0, 1, "train")) == {"a", "c"}

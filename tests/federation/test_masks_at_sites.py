@@ -23,7 +23,7 @@ from unseen.sites.flower import model_run, site_messages
 from unseen.sites.flower import server_run as federated
 from unseen.sites.flower.site import Site
 from unseen.sites.flower.terms import Facts, Terms
-from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.approvals import Proposal
 from unseen.sites.policy.study_review import review
 from unseen.studies.execution import Study
 

@@ -22,11 +22,11 @@ from unseen.errors import UnseenError
 from unseen.serving import directory
 from unseen.serving.export import export
 from unseen.serving.fit import study_of, train
+from unseen.sites.asked_studies import model_study
 from unseen.sites.flower import model_run
 from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
 from unseen.sites.kits.provision import write_sum_keys
-from unseen.sites.model_study import model_study
 from unseen.sites.policy import ledger_check
 from unseen.sites.policy.approvals import Approvals
 from unseen.sites.policy.site_ledger import SiteLedger

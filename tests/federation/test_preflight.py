@@ -23,8 +23,8 @@ from unseen.sites.flower.site import Site, load
 from unseen.sites.flower.site_messages import Waiting
 from unseen.sites.kits.kit import Kit
 from unseen.sites.policy import preflight, study_rules
-from unseen.sites.policy.proposals import Proposal
-from unseen.sites.policy.proposals import federated as as_federated
+from unseen.sites.policy.approvals import Proposal
+from unseen.sites.policy.approvals import federated as as_federated
 from unseen.sites.policy.site_policy import Least, Methods, Most, SitePolicy
 from unseen.sites.policy.study_review import review
 from unseen.sites.serve import settle

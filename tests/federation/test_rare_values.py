@@ -18,8 +18,8 @@ from unseen.data import DataSet, Domain
 from unseen.data.tables.encoding import Schema
 from unseen.sites.flower import server_run
 from unseen.sites.flower.site import Site, load
-from unseen.sites.policy.proposals import Proposal
-from unseen.sites.policy.rare_values import rare, without_rare
+from unseen.sites.policy.approvals import Proposal
+from unseen.sites.policy.few_rows import rare, without_rare
 from unseen.sites.policy.study_review import review
 from unseen.studies.settings.study import StudySpec
 

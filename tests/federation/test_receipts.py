@@ -15,11 +15,10 @@ from support.kits import membership
 from test_hall import _quick
 from test_hostile_server import Run, at, played
 
-from unseen.privacy.signing import read, signed
-from unseen.sites.flower.server_receipts import check_receipt
+from unseen.sites.flower.receipts import check_receipt
 from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
-from unseen.sites.kits.signatures import MEMBER, MEMBER_KEY, RECEIPT, revoke
+from unseen.sites.kits.signatures import MEMBER, MEMBER_KEY, RECEIPT, read, revoke, signed
 
 __all__ = ["_quick"]  # the fixture of test_hall
 Parcel = dict[str, Any]

@@ -19,8 +19,8 @@ from unseen.errors import UnseenError
 from unseen.sites.flower import server_run as federated
 from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
+from unseen.sites.policy.approvals import Proposal
 from unseen.sites.policy.ledger_check import against
-from unseen.sites.policy.proposals import Proposal
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.sites.policy.study_review import review
 from unseen.studies.settings.study import StudySpec

@@ -21,18 +21,16 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.privacy import signing
 from unseen.sites.flower import gate, site_messages
 from unseen.sites.flower import server_run as federated
 from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
 from unseen.sites.flower.site_messages import Waiting
-from unseen.sites.kits import rotation, signatures
+from unseen.sites.kits import provision, signatures
 from unseen.sites.kits.kit import Kit
 from unseen.sites.policy import ledger_check, site_ledger
-from unseen.sites.policy.approvals import Approvals
-from unseen.sites.policy.proposals import Proposal
-from unseen.sites.policy.proposals import federated as as_federated
+from unseen.sites.policy.approvals import Approvals, Proposal
+from unseen.sites.policy.approvals import federated as as_federated
 from unseen.sites.policy.site_ledger import SiteLedger, check_chain
 from unseen.sites.policy.study_review import review
 from unseen.sites.serve import settle
@@ -282,7 +280,7 @@ def test_nothing_leaves_that_the_ledger_does_not_know(
     assert "failed" not in handle(questions["exchange"], site)
     SiteLedger(site.account).path.unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(site_ledger, "_write", full)
+        patched.setattr(site_ledger, "_append", full)
         ask()
     assert "facts" in handle(questions["hello"], site)
     SiteLedger(site.account).path.unlink()
@@ -311,13 +309,13 @@ def test_a_study_runs_only_as_a_coordinator_signed_it(tmp_path: Path) -> None:
 
     digest = proposal(file).digest
     right = signatures.sign_study(out / "anna", digest)
-    certificate = {**_without(signing.read(out / "ben" / "person.json")), "role": "auditor"}
-    ben = signing.signed(certificate, out / "ca" / "authority.key")
+    certificate = {**_without(signatures.read(out / "ben" / "person.json")), "role": "auditor"}
+    ben = signatures.signed(certificate, out / "ca" / "authority.key")
     (out / "ben" / "person.json").write_text(json.dumps(ben))
     with pytest.raises(UnseenError, match="not of a coordinator"):
         signatures.sign_study(out / "ben", digest)
-    forged = signing.signed({**_without(right), "person": ben}, out / "ben" / "person.key")
-    promoted = signing.signed(
+    forged = signatures.signed({**_without(right), "person": ben}, out / "ben" / "person.key")
+    promoted = signatures.signed(
         {**_without(right), "person": {**ben, "role": "coordinator"}}, out / "ben" / "person.key"
     )
     other = file.read_text().replace("batch_size = 16", "batch_size = 8")
@@ -333,7 +331,7 @@ def test_a_study_runs_only_as_a_coordinator_signed_it(tmp_path: Path) -> None:
             run(document, text or original)
     run(right, original)
     # Revoked: the sites that have the new list refuse what it signed before, too.
-    carried = rotation.revoke(out, "anna")
+    carried = provision.revoke(out, "anna")
     assert out / "0" / "revoked.json" in carried
     with pytest.raises(Waiting, match="rule signed.*was revoked"):
         run(right, original)
@@ -353,21 +351,21 @@ def test_keys_are_renewed_and_revoked_by_one_call(tmp_path: Path) -> None:
         return {file: (out / name / file).read_bytes() for file in files}
 
     first = contents("north")
-    rotation.renew(out, "masks")
+    provision.renew(out, "masks")
     second = contents("north")
     assert {f for f in files if first[f] != second[f]} == {"masks.private", "masks.public.json"}
-    rotation.renew(out, "ckks")
+    provision.renew(out, "ckks")
     third = contents("north")
     assert {f for f in files if second[f] != third[f]} == {"ckks.secret"}
     assert third["ckks.secret"] == (out / "south" / "ckks.secret").read_bytes()
     Kit.read(out / "server").check()  # signed again
-    carried = rotation.revoke(out, "west")
+    carried = provision.revoke(out, "west")
     fourth = contents("north")
     assert fourth["ckks.secret"] != third["ckks.secret"]
     assert set(json.loads(fourth["masks.public.json"])) == {"north", "south"}
     assert not (out / "server" / "sites" / "west.pub").exists() and carried
     assert (out / "west" / "ckks.secret").read_bytes() == third["ckks.secret"]
-    rotation.revoke(out, "server")
+    provision.revoke(out, "server")
     assert contents("north")["ca.crt"] != fourth["ca.crt"]
     Kit.read(out / "server").check()
     (out / "server" / "kit.toml").write_text(

@@ -16,6 +16,7 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
+from unseen.sites.asked_studies import model_study
 from unseen.sites.doctor import _data as findings_of
 from unseen.sites.flower import server_run as federated
 from unseen.sites.flower.gate import RULES
@@ -24,14 +25,14 @@ from unseen.sites.flower.site_handler import answer_from, handle
 from unseen.sites.flower.site_messages import Waiting
 from unseen.sites.flower.terms import Refused
 from unseen.sites.kits.kit import Kit
-from unseen.sites.model_study import model_study
 from unseen.sites.policy import spending
-from unseen.sites.policy.proposals import Proposal
-from unseen.sites.policy.rare_values import nearly_unique
+from unseen.sites.policy.approvals import Proposal
+from unseen.sites.policy.few_rows import nearly_unique
 from unseen.sites.policy.site_ledger import SiteLedger
-from unseen.sites.policy.site_policy import SitePolicy, template
+from unseen.sites.policy.site_policy import SitePolicy
 from unseen.sites.policy.study_review import review
 from unseen.sites.policy.study_rules import breaches
+from unseen.sites.templates import source
 from unseen.studies.settings.study import StudySpec
 
 __all__ = ["_quick"]  # the fixture of test_hall
@@ -356,10 +357,10 @@ def test_rules_that_cannot_be_read_answer_nothing_but_that(tmp_path: Path) -> No
 
 
 def test_the_file_that_join_writes_says_what_holds_without_it(tmp_path: Path) -> None:
-    (tmp_path / "site.toml").write_text(template())
+    (tmp_path / "site.toml").write_text(source("site.toml"))
     assert SitePolicy.read(tmp_path) == SitePolicy() == SitePolicy.read(tmp_path / "nowhere")
     # With every # taken away that stands before a setting it is a file that can be read.
-    lines = [line.removeprefix("# ") for line in template().splitlines()[4:]]
+    lines = [line.removeprefix("# ") for line in source("site.toml").splitlines()[4:]]
     (tmp_path / "site.toml").write_text("\n".join(lines))
     assert SitePolicy.read(tmp_path).least.examples == SitePolicy().least.examples
 

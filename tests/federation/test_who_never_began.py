@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Answer, Hall, kits
 from test_hall import SITES, _quick, written
 
-from unseen.sites import standing
+from unseen.sites import control
 from unseen.sites.flower import server_run, site_messages
 from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_messages import Waiting
@@ -60,8 +60,8 @@ def test_a_named_site_that_refuses_is_named_and_is_no_error_of_the_run(tmp_path:
     why = "30: refused by its rule datasets: the data set is 'table', and allowed are folder"
     assert seen
     for told in (*seen, news(out)):
-        assert told["error"] == "" and "error" not in standing.progress(told)
-        assert f"does not take part: {why}" in standing.remarks(told)
+        assert told["error"] == "" and "error" not in control.progress(told)
+        assert f"does not take part: {why}" in control.remarks(told)
     assert news(out)["finished"]
     table = (out / "table.txt").read_text().splitlines()
     assert f"30 never took part: {why.removeprefix('30: ')}" in table
@@ -82,7 +82,7 @@ def test_so_is_one_that_did_not_come_and_it_stays_said(tmp_path: Path) -> None:
     with pytest.raises(Waiting):
         server_run.run(str(file), str(out), hall)
     why = "not connected at the start"
-    assert f"does not take part: 30: {why}" in standing.remarks(news(out))
+    assert f"does not take part: 30: {why}" in control.remarks(news(out))
     # It is there when the run goes on, which was begun without it.
     server_run.run(str(file), str(out), hall_of(numbers))
     table = (out / "table.txt").read_text().splitlines()
@@ -108,7 +108,7 @@ def test_a_site_that_is_let_in_after_all_is_no_longer_said_to_lack(tmp_path: Pat
     timer.start()
     server_run.run(str(everyone(tmp_path, LONG)), str(out), hall)
     timer.join()
-    assert not any("does not take part" in line for line in standing.remarks(news(out)))
+    assert not any("does not take part" in line for line in control.remarks(news(out)))
     assert "never took part" not in (out / "table.txt").read_text()
 
 

@@ -22,9 +22,9 @@ from unseen.core.vector import Layout
 from unseen.errors import BadReply
 from unseen.methods import METHODS
 from unseen.methods.combine import PPDG, Mean, PCGrad, SemanticDivergence
-from unseen.privacy import channel, ckks, kinds
+from unseen.privacy import channel, ckks, kinds, wire
 from unseen.privacy.ckks import arithmetic
-from unseen.privacy.wire import accepted, pack, unpack
+from unseen.privacy.wire import pack, unpack
 
 READINGS = [
     f"ppdg(base='{base}', others='{others}')"
@@ -390,10 +390,10 @@ def test_an_exchange_that_is_over_is_refused(keys: tuple[bytes, bytes]) -> None:
     stack.combine(rule)
     asked = stack.questions[0]
     with pytest.raises(BadReply, match="asked before"):
-        accepted(stack.ask(asked), "weights", {})
+        wire.opened("site-0", stack.ask(asked)["site-0"], ("weights",), {})
     stack.begin(rows)
     with pytest.raises(BadReply, match="another round"):
-        accepted(stack.ask(asked), "weights", {})
+        wire.opened("site-0", stack.ask(asked)["site-0"], ("weights",), {})
     stack.messages = old
     with pytest.raises(BadReply, match="site-0.*another round"):
         stack.rows()

@@ -19,11 +19,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from support.kits import membership
 from unseen.engine.messages import pack, unpack
-from unseen.privacy.signing import read, signed
 from unseen.sites.flower.script import Position
 from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_handler import handle
-from unseen.sites.kits.signatures import AUTHORITY, MEMBER, MEMBER_KEY, RECEIPT
+from unseen.sites.kits.signatures import AUTHORITY, MEMBER, MEMBER_KEY, RECEIPT, read, signed
 
 Answer = dict[str, Any]
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1

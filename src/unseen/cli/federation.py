@@ -41,7 +41,7 @@ def provision(
         masks: Keys for masked sums.
     """
     from unseen.errors import UnseenError, choice
-    from unseen.sites.kits import provision, rotation
+    from unseen.sites.kits import provision
     from unseen.sites.kits.kit_spec import Federation
 
     if sum(way is not None for way in (file, add, renew, revoke)) != 1:
@@ -57,10 +57,10 @@ def provision(
         return
     if renew is not None or revoke is not None:
         if renew is not None:
-            paths = rotation.renew(out, renew)
+            paths = provision.renew(out, renew)
             say(f"new keys of {renew}; carry over:")
         else:
-            paths = rotation.revoke(out, str(revoke))
+            paths = provision.revoke(out, str(revoke))
             say(f"the keys of {revoke} are of no use once these are carried over:")
         for path in paths:
             say(f"  {path}")
@@ -224,7 +224,7 @@ def status(
         out: What --out of run, train or choose was.
         stop: Stop the run that has not ended.
     """
-    from unseen.sites import standing
+    from unseen.sites import control
     from unseen.sites.kits.kit import Kit
     from unseen.sites.launch import stop as end
 
@@ -232,7 +232,7 @@ def status(
     if stop:
         end(server)
     else:
-        standing.status(server, out)
+        control.status(server, out)
 
 
 @federation.command()

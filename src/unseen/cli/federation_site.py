@@ -34,10 +34,9 @@ def sign(
     """
     import json
 
-    from unseen.privacy.signing import SUFFIX
     from unseen.sites.kits.certificates import write
-    from unseen.sites.kits.signatures import sign_study
-    from unseen.sites.policy.proposals import SHORT, Proposal
+    from unseen.sites.kits.signatures import SUFFIX, sign_study
+    from unseen.sites.policy.approvals import SHORT, Proposal
 
     digest = Proposal(_asked(study, model)).digest
     signature = sign_study(kit.expanduser().absolute(), digest)
@@ -57,7 +56,7 @@ def review(folder: Folder, study: Study = "", model: bool = False) -> None:
         study: The beginning of a study's digest, or a study's file.
         model: Read the file as the study of one model, for `unseen federation train`.
     """
-    from unseen.sites.policy.proposals import SHORT
+    from unseen.sites.policy.approvals import SHORT
     from unseen.sites.policy.study_review import review
     from unseen.visible import visible
 
@@ -84,7 +83,7 @@ def approve(folder: Folder, study: Study = "", withdraw: bool = False, model: bo
         model: Read the file as the study of one model, for `unseen federation train`.
     """
     from unseen.errors import UnseenError
-    from unseen.sites.policy.proposals import SHORT
+    from unseen.sites.policy.approvals import SHORT
     from unseen.sites.policy.site_ledger import SiteLedger
     from unseen.visible import visible
 
@@ -174,15 +173,10 @@ def _account(folder: Path) -> tuple[Approvals, Site]:
 def _check(site: Site, study: StudySpec) -> None:
     """Refuse to approve what this site would refuse; say which figures would not leave."""
     from unseen.errors import UnseenError
-    from unseen.sites.flower.site import load
-    from unseen.sites.flower.site_plan import roles_of
     from unseen.sites.policy import preflight
     from unseen.visible import visible
 
-    refusals = preflight.of_study(site, study)
-    if not refusals:
-        roles = roles_of(study, site.name, site.role == "train")
-        refusals = list(preflight.of_data(site, study, load(site, study), roles))
+    refusals, _ = preflight.refusals(site, study)
     if stops := [str(refusal) for refusal in refusals if refusal.trains]:
         what = f"this site would refuse the study: {visible('; '.join(stops))}."
         raise UnseenError(what, remedy=f"unseen federation review {site.kit} says all of it.")
@@ -192,8 +186,8 @@ def _check(site: Site, study: StudySpec) -> None:
 
 def _asked(study: Path, model: bool) -> StudySpec:
     """A study's file as sites are asked for it."""
-    from unseen.sites.model_study import model_study
-    from unseen.sites.policy.proposals import federated
+    from unseen.sites.asked_studies import model_study
+    from unseen.sites.policy.approvals import federated
     from unseen.studies.settings.study import StudySpec
 
     return model_study(study) if model else federated(StudySpec.read(study))
@@ -201,8 +195,8 @@ def _asked(study: Path, model: bool) -> StudySpec:
 
 def _request(folder: Path, study: str, model: bool = False) -> Request:
     """The request of a digest's beginning, or of a study's file before anybody asked for it."""
-    from unseen.privacy.signing import SUFFIX, read
-    from unseen.sites.policy.proposals import Proposal
+    from unseen.sites.kits.signatures import SUFFIX, read
+    from unseen.sites.policy.approvals import Proposal
 
     approvals, _ = _account(folder)
     path = Path(study)

@@ -44,10 +44,6 @@ def composed(history: History, delta: float, accountant: Accountant = "prv") -> 
 
     Returns:
         ε; inf without noise, 0 without a step.
-
-    Raises:
-        UnseenError: σ is negative or not finite, a rate is outside [0, 1], steps are not a whole
-            number from 0 on, or δ is outside (0, 1].
     """
     choice("accountant", accountant, ("rdp", "prv"))
     number("delta", delta, 0, 1, open_low=True)
@@ -135,11 +131,8 @@ class Release:
 def releases(exchange: Exchange, count: int, present: int, planned: int) -> tuple[Release, ...]:
     """Return what protects one client's reply in an exchange.
 
-    Args:
-        exchange: What the reply is of.
-        count: Examples of its training split, 0 where nobody says.
-        present: How many clients replied.
-        planned: For how many the noise was shared out, where only their sum is private.
+    `present` clients replied. Where their sum alone is private, the noise was shared out for
+    `planned`. The count is 0 where nobody says it.
     """
     for name, value, low in (("count", count, 0), ("present", present, 0), ("planned", planned, 1)):
         number(name, value, low, whole=True)
@@ -162,12 +155,7 @@ def releases(exchange: Exchange, count: int, present: int, planned: int) -> tupl
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one client was promised: all that left it.
-
-    Attributes:
-        client: The client.
-        replies: Each kind of release, and how many replies gave it away.
-    """
+    """What one client was promised: all that left it."""
 
     client: str
     replies: tuple[tuple[Release, int], ...]

@@ -7,15 +7,12 @@ both, and a site that comes late, missed rounds or lost its disk needs its key a
 stand-ins of NaN take the place of all entries that rows have entered, so that anything that tried
 to use them would stop.
 
-Note:
-    A state's bits are exact. It is sealed with ChaCha20-Poly1305 (RFC 8439), each under a key that
-    HKDF-SHA-256 (RFC 5869) derives from the key that all sites share and a random salt.
+A state's bits are exact. It is sealed under the key that all sites share.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +29,8 @@ from unseen.privacy.kinds import STATE, Ask, Cargo, Sealed
 
 #: What the cargo calls a slot's encrypted sum.
 SUM = "sum/"
+#: What a state is sealed for.
+INFO = b"unseen blind state 1"
 #: Under what the server keeps its cargo from one start to the next.
 SERVER = "server"
 #: What a tensor of a state is.
@@ -97,47 +96,28 @@ class State:
 
 
 def seal_state(state: State, secret: bytes, job: str) -> bytes:
-    """Encrypt and authenticate a state with the sites' shared secret.
-
-    Args:
-        state: What is sealed.
-        secret: The file of the key that all sites share.
-        job: The run that it belongs to.
-    """
-    salt, bound = os.urandom(32), json.dumps([job, state.after]).encode()
-    content = _cipher(secret, salt).encrypt(bytes(12), state.packed(), bound)
-    return wire.pack({"kind": "state", "job": job, "after": state.after}, [salt, content])
+    """Encrypt and authenticate a state with the sites' shared secret."""
+    content = wire.sealed(secret, INFO, state.packed(), _bound(job, state.after))
+    parts = [content[: wire.SALT], content[wire.SALT :]]
+    return wire.pack({"kind": "state", "job": job, "after": state.after}, parts)
 
 
 def open_state(content: bytes, secret: bytes, job: str) -> State:
-    """Return a state that was sealed.
-
-    Args:
-        content: The sealed state.
-        secret: The file of the key that all sites share.
-        job: The run that it must belong to.
-
-    Raises:
-        BadReply: It was changed, or is of another run or key.
-    """
-    from cryptography.exceptions import InvalidTag
-
+    """Return a state that was sealed."""
     what = "the sealed state"
     header, (salt, ciphertext) = wire.unpack(content, what)
     wire.expect(header, what, kind="state", job=job)
-    bound = json.dumps([job, header["after"]]).encode()
-    try:
-        plain = _cipher(secret, bytes(salt)).decrypt(bytes(12), ciphertext, bound)
-    except InvalidTag:
-        fault = f"{what} was changed, or is under another key than this site's."
-        raise BadReply(fault, remedy="Compare the kits.") from None
+    fault = BadReply(
+        f"{what} was changed, or is under another key than this site's.",
+        remedy="Compare the kits.",
+    )
+    bound = _bound(job, header["after"])
+    plain = wire.unsealed(secret, INFO, bytes(salt) + bytes(ciphertext), bound, fault)
     return State.unpacked(plain, header["after"])
 
 
-def _cipher(secret: bytes, salt: bytes) -> Any:
-    """Return a cipher for one message: the salt makes the key, so that the nonce may be 0."""
-    key = wire.derived_key(secret, b"unseen blind state 1", salt)
-    return wire.primitives("ciphers.aead").ChaCha20Poly1305(key)
+def _bound(job: str, after: str) -> bytes:
+    return json.dumps([job, after]).encode()
 
 
 class Server(ckks.Server):
@@ -172,11 +152,7 @@ class Server(ckks.Server):
         return bool(self.sums) or not self.sealed_state
 
     def clear(self, inbox: Inbox) -> Inbox:
-        """Return the entries that travel in the clear; refuse stand-ins for which nothing is here.
-
-        Raises:
-            UnseenError: A checkpoint did not hold the state: it was changed, or of another version.
-        """
+        """Return the entries that travel in the clear; refuse stand-ins of a changed checkpoint."""
         entries = clear_entries(inbox)
         missing = sorted(inbox.keys() - entries.keys())
         if missing and not self.cargo():
@@ -220,18 +196,7 @@ class Server(ckks.Server):
 
 
 class Site(ckks.Site):
-    """A site's side: it has the model from the cargo, and takes the server's step for itself.
-
-    Args:
-        method: The method, as the sites play it.
-        name: The site.
-        files: Those of its keys.
-        job: The run that sealed states belong to.
-
-    Attributes:
-        working: The state that this site works with in the current exchange.
-        reports: Whether the server needs that state.
-    """
+    """A site's side: it has the model from the cargo, and takes the server's step for itself."""
 
     blind = remembers = True
 

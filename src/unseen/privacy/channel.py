@@ -1,10 +1,9 @@
 """Channels: what lies between the clients' replies and the server's rules.
 
-Note:
-    A channel has two sides that pass bytes to each other. The site's side seals what leaves a
-    client and answers the server's questions; the server's side hands the rules rows that it cannot
-    read. The sides share no object: a server's side is made of public bytes alone. How the bytes
-    get from one to the other is for subclasses of `unseen.privacy.channelled.Channelled`.
+A channel has two sides that pass bytes to each other. The site's side seals what leaves a client
+and answers the server's questions; the server's side hands the rules rows that it cannot read. The
+sides share no object: a server's side is made of public bytes alone. How the bytes get from one to
+the other is for subclasses of `unseen.privacy.channelled.Channelled`.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ class Channel(ABC):
     def unserved(self, slot: Slot, sites: int) -> Iterator[tuple[str, str]]:
         """Yield why a slot cannot work on this channel, and the remedy.
 
-        Args:
-            slot: The slot.
-            sites: How many train; 0 where this is not known.
+        `sites` is how many train, 0 where this is not known.
         """
         if (rule := slot.combine) is not None and rule.sees == "updates":
             what = "reads every coordinate of every update, which only its client sees"
@@ -82,20 +79,15 @@ class Channel(ABC):
     def keys(self, names: Sequence[str], shared: Files) -> tuple[Files, dict[str, Files]]:
         """Return the files of keys: the server's, and each site's by name.
 
-        Args:
-            names: The sites that get new keys.
-            shared: Files that other sites have; all sites of these get a new file of public halves.
+        `names` get new keys. `shared` are the files that other sites have; with masks, all of these
+        get a new file of public halves.
         """
         raise UnseenError(f"the channel {self.name!r} has no keys.")
 
     def site(self, method: Method, name: str, files: Files, job: str = "") -> Site:
         """Return a site's side.
 
-        Args:
-            method: The method, as the sites play it.
-            name: The site.
-            files: Its own files of keys.
-            job: The run that sealed states belong to.
+        `files` are its own, and `job` is the run that sealed states belong to.
         """
         raise UnseenError(f"the channel {self.name!r} has no side at a site.")
 
@@ -104,11 +96,7 @@ class Channel(ABC):
         raise UnseenError(f"the channel {self.name!r} has no side at the server.")
 
     def seen_by_server(self, rows: Tensor) -> list[bytes | Tensor]:
-        """Return what the server holds of each row of [K, P], under keys made and lost here.
-
-        Returns:
-            A tensor for a row that is plain, bytes for one that is not.
-        """
+        """Return what the server holds of each row of [K, P], under keys made and lost here."""
         return list(rows)
 
 
@@ -257,12 +245,7 @@ CHANNELS: Mapping[str, Callable[..., Channel]] = {"clear": Clear, "ckks": CKKS, 
 
 
 def read(expression: str, server: ServerName = "clear") -> Channel:
-    """Return the channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`.
-
-    Args:
-        expression: The study's `privacy.channel`.
-        server: The study's `privacy.server`.
-    """
+    """Return the channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`."""
     calls = parse(expression)
     if len(calls) != 1:
         raise UnseenError(f"a study has one channel; found {len(calls)} joined by +.")
@@ -280,13 +263,7 @@ def read(expression: str, server: ServerName = "clear") -> Channel:
 def check(kind: Channel, method: Method, sites: int = 0) -> None:
     """Refuse, before the run, a method that the channel or the server cannot serve.
 
-    Args:
-        kind: The channel.
-        method: The method.
-        sites: How many train, once the method is completed for them.
-
-    Raises:
-        Incompatible: They do not go together.
+    `sites` is how many train, once the method is completed for them.
     """
     if not kind.hides:
         return
@@ -305,11 +282,7 @@ def check(kind: Channel, method: Method, sites: int = 0) -> None:
 def wrap(kind: Channel, method: Method, backend: InProcess, names: Sequence[str]) -> LocalSites:
     """Return the in-process backend behind the channel, with keys made here for this run.
 
-    Args:
-        kind: The study's channel.
-        method: The method, as the sites play it.
-        backend: Where clients train.
-        names: All who take part, those who only evaluate included.
+    `names` are all who take part, those who only evaluate included.
     """
     check(kind, method)
     public, private = kind.keys(names, {})

@@ -33,10 +33,8 @@ ANSWERS = {
 class SealedReply:
     """What leaves a site in one exchange.
 
-    Attributes:
-        scalars: As they are.
-        rows: Slot -> the row's message; none in an evaluation.
-        state: The sealed state that the site works with, where the server has no newer one.
+    Scalars are as they are, rows sealed by slot. A state goes along where the server has no newer
+    one.
     """
 
     scalars: Mapping[str, float | Tensor] = field(default_factory=dict)
@@ -57,13 +55,7 @@ def leave(site: Site, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn
 
 
 class Channelled(Backend):
-    """A backend whose clients are sites behind a channel; a subclass gets bytes there and back.
-
-    Args:
-        backend: The same without a channel, whose model, clients and memories are taken.
-        serve: Makes the server's side.
-        memories: What a checkpoint held, of the server's side and of the clients here.
-    """
+    """A backend whose clients are sites behind a channel; a subclass gets bytes there and back."""
 
     server: ServerSide
 
@@ -79,11 +71,7 @@ class Channelled(Backend):
     ) -> list[Reply]:
         """Return one reply for each client, in the order of the names.
 
-        Args:
-            exchange: What is asked for.
-            inbox: What the server has, stand-ins included: replies must fit it.
-            clients: To whom it goes.
-            opened: Opens what comes from a client.
+        Replies must fit the inbox, stand-ins included. `opened` opens what comes from a client.
         """
 
     @abstractmethod
@@ -153,13 +141,7 @@ class Channelled(Backend):
 
 
 class LocalSites(Channelled):
-    """Sites in this process: every message is bytes both ways.
-
-    Args:
-        backend: Where clients train.
-        sites: Name -> the channel's side.
-        serve: Makes the server's side.
-    """
+    """Sites in this process: every message is bytes both ways."""
 
     def __init__(self, backend: InProcess, sites: dict[str, Site], serve: Serve) -> None:
         super().__init__(backend, serve, backend.memories)
@@ -183,8 +165,7 @@ class LocalSites(Channelled):
     def to_checkpoint(self) -> Memories:
         """Return what the clients keep, and for a blind server the model as the sites have it.
 
-        Note:
-            It is in the clear, since keys end with their process and no checkpoint has them.
+        It is in the clear, since keys end with their process and no checkpoint has them.
         """
         site = next(iter(self.sites.values()))
         state = site.to_memory(self.server.cargo(), self.turn)

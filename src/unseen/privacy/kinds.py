@@ -34,12 +34,7 @@ CPU = torch.device("cpu")
 class Sealed:
     """A row that the server holds and cannot read.
 
-    Attributes:
-        client: Whose row it is.
-        shape, dtype: Those of the row.
-        header: What its message says of it.
-        parts: The row itself.
-        fault: What its client found wrong with it; only the client could look.
+    `fault` is what its client found wrong with it; only the client could look.
     """
 
     client: str
@@ -87,27 +82,11 @@ class Site(ABC):
         return self.pending.get("label", {"round": None})
 
     def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
-        """Return the inbox as this site's local part sees it.
-
-        Args:
-            inbox: The entries that travel in the clear.
-            cargo: What is sent in place of the others.
-            turn: The exchange that it is for.
-        """
+        """Return the inbox as this site's local part sees it."""
         return inbox
 
     def seal(self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn) -> dict[str, bytes]:
-        """Seal a reply's rows; of a row that is not finite the fault alone leaves.
-
-        Args:
-            exchange: What the reply is to.
-            reply: The client's reply.
-            inbox: What the client received.
-            turn: Which round it is.
-
-        Returns:
-            Slot -> message.
-        """
+        """Seal a reply's rows; of a row that is not finite the fault alone leaves."""
         label = {"round": turn.round, "exchange": exchange.name}
         self.pending = {"label": label, **self.start(inbox)}
         messages = {}
@@ -250,14 +229,8 @@ Side = TypeVar("Side", bound=ServerSide)
 class SealedRows(ABC, Generic[Side]):
     """Rows of one slot that the server cannot read.
 
-    Attributes:
-        unread, unmultiplied: Why there are no rows, and no inner products, for a rule.
-        server: The channel's side that opened them.
-        slot: The slot.
-        sealed: The rows, one for each client.
-        ask: How sites are asked about them.
-        device: Where results lie.
-        reference: None: what the clients received is not to be had.
+    `unread` and `unmultiplied` say why a rule gets no rows, and no inner products. What the clients
+    received is not to be had, so `reference` is None.
     """
 
     unread: ClassVar[str]

@@ -27,14 +27,7 @@ LARGEST = 2**53
 
 @dataclass(frozen=True)
 class _Call:
-    """One exchange as it went out.
-
-    Attributes:
-        exchange, turn: Which one it was.
-        names, counts: With whom, and how many examples each says it has.
-        items: What left them.
-        present: How many of them are in the sums that were opened.
-    """
+    """One exchange as it went out."""
 
     exchange: Exchange
     turn: Turn
@@ -47,12 +40,7 @@ class _Call:
 class Metered(Backend):
     """A backend whose replies are measured on the way.
 
-    Args:
-        backend: The backend.
-        method: The method that it plays.
-
-    Note:
-        A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
+    A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
     """
 
     def __init__(self, backend: Backend, method: Method) -> None:
@@ -89,12 +77,7 @@ class Metered(Backend):
         return [self._line(call) for call in calls]
 
     def resume(self, folder: Path, roster: Sequence[str]) -> None:
-        """Count what an earlier run of the same job spent.
-
-        Args:
-            folder: The job's, with its ledger.
-            roster: All clients of the study.
-        """
+        """Count what an earlier run of the same job spent."""
         exchanges = {exchange.name: exchange for exchange in self.method.exchanges}
         for line in read_lines(folder / LEDGER):
             if exchange := exchanges.get(line.get("exchange", "")):
@@ -116,8 +99,7 @@ class Metered(Backend):
     def _count(self, name: str, reply: Reply) -> int:
         """Return how many examples a client says it has, or is known to have; 0 if nobody says.
 
-        Note:
-            A reply that no rule will use, since it is broken, has left its client all the same.
+        A reply that no rule will use, since it is broken, has left its client all the same.
         """
         reported = torch.as_tensor(reply.scalars.get("examples", 0), dtype=torch.float64)
         if reported.numel() == 1 and 1 <= float(reported) <= LARGEST:
@@ -190,13 +172,7 @@ def row_bytes(replies: Sequence[Reply]) -> list[dict[str, int]]:
 
 
 def measured(client: str, reply: Reply, sizes: Mapping[str, int]) -> list[Disclosure]:
-    """Return the bytes of a reply as it stands: every row, and all scalars together.
-
-    Args:
-        client: Whose reply it is.
-        reply: The reply.
-        sizes: The bytes of its rows, by slot.
-    """
+    """Return the bytes of a reply as it stands: every row, and all scalars together."""
     rows = [Disclosure(client, name, "plain", size) for name, size in sizes.items() if size]
     numbers = sum(
         1 if isinstance(value, float | int) else torch.as_tensor(value).numel()
@@ -206,12 +182,7 @@ def measured(client: str, reply: Reply, sizes: Mapping[str, int]) -> list[Disclo
 
 
 def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
-    """Return the record of what is exchanged before round 0.
-
-    Args:
-        clients: Who exchanges it.
-        statistics: The sums by which tables are standardised.
-    """
+    """Return the record of what is exchanged before round 0."""
     names, size = sorted(clients), statistics.numel() * statistics.element_size()
     item = {"slot": "statistics", "form": "plain", "bytes": [size] * len(names)}
     return [{"round": 0, "exchange": "statistics", "clients": names, "left": [item]}]
@@ -226,9 +197,7 @@ def finite(value: float) -> float | None:
 class Summary:
     """One job's ledger, added up.
 
-    Attributes:
-        rows: Exchange, slot, form, bytes of one client's reply (the mean), replies of all clients.
-        guarantees: As the last record has them.
+    A row is exchange, slot, form, mean bytes of one client's reply, and replies of all clients.
     """
 
     rows: tuple[tuple[str, str, str, float, int], ...]
@@ -249,14 +218,7 @@ def summary(lines: Iterable[Record]) -> Summary:
 
 
 def card(folder: Path | str) -> list[str]:
-    """Return what a model card says of a job's privacy.
-
-    Args:
-        folder: Folder of one job, which has its `ledger.jsonl`.
-
-    Returns:
-        Lines of Markdown; none without a ledger.
-    """
+    """Return what a model card says of a job's privacy."""
     text = summary(read_lines(Path(folder) / LEDGER))
     if not text.rows:
         return []

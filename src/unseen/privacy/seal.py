@@ -1,8 +1,6 @@
 """Microsoft SEAL through TenSEAL: contexts, keys, ciphertexts as bytes, plaintexts by coefficient.
 
-Note:
-    All of the scheme that is not arithmetic on vectors: `unseen.privacy.ckks` never sees SEAL
-    itself.
+All of the scheme that is not arithmetic on vectors: `unseen.privacy.ckks` never sees SEAL itself.
 """
 
 import hashlib
@@ -30,12 +28,8 @@ MODULI = {1: (60, 40, 60), 2: (60, 40, 40, 60)}
 class Scheme:
     """CKKS with fixed parameters, for vectors of at most SLOTS numbers; holds no key.
 
-    Args:
-        levels: Multiplicative levels, as in `MODULI`.
-
-    Note:
-        A ciphertext's bytes are SEAL's own, compressed. SEAL's bindings read and write files only;
-        this one lies in memory where the system can do that.
+    A ciphertext's bytes are SEAL's own, compressed. SEAL's bindings read and write files only; this
+    one lies in memory where the system can do that.
     """
 
     def __init__(self, levels: int) -> None:
@@ -57,16 +51,7 @@ class Scheme:
         return os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
 
     def read(self, thing: Any, content: bytes | memoryview, what: str) -> Any:
-        """Load saved bytes into a fresh object; SEAL checks them against the parameters.
-
-        Args:
-            thing: The fresh object.
-            content: The bytes.
-            what: What an error calls them.
-
-        Raises:
-            UnseenError: They are not an object of this kind and these parameters.
-        """
+        """Load saved bytes into a fresh object; SEAL checks them against the parameters."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, content, 0)
         try:
@@ -83,10 +68,7 @@ class Scheme:
     def encoded(self, values: NDArray[np.float64] | float, scale: float, level: Any = None) -> Any:
         """Encode up to SLOTS numbers, or one number in every slot, as a plaintext.
 
-        Args:
-            values: The numbers.
-            scale: What they are multiplied by before they are rounded.
-            level: SEAL's id of the modulus; that of a fresh ciphertext where there is none.
+        `level` is SEAL's id of the modulus; by default that of a fresh ciphertext.
         """
         plain = self.api.Plaintext()
         numbers = float(values) if np.ndim(values) == 0 else np.asarray(values).tolist()
@@ -104,9 +86,8 @@ class Scheme:
     def mean(self, decryptor: Any, ciphertext: Any) -> float:
         """Return the mean over all slots, which is the constant coefficient; no other is looked at.
 
-        Note:
-            The values of a polynomial at all roots sum to DEGREE times its constant coefficient,
-            in each modulus; the remainders make the integer.
+        The values of a polynomial at all roots sum to DEGREE times its constant coefficient, in
+        each modulus; the remainders make the integer.
         """
         plain = self._decrypted(decryptor, ciphertext)
         numbers, total, modulus = plain.dyn_array(), 0, math.prod(self.moduli)
@@ -122,9 +103,7 @@ class Scheme:
     def blanket(self, encryptor: Any, scale: float) -> Any:
         """Return a fresh encryption of uniformly random coefficients whose constant one is 0.
 
-        Note:
-            Added to a ciphertext it leaves the mean over the slots, and nothing else, to be
-            decrypted.
+        Added to a ciphertext it leaves the mean over the slots, and nothing else, to be decrypted.
         """
         columns = [_uniform(m) for m in self.moduli]
         for m, column in zip(self.moduli, columns, strict=True):
@@ -190,15 +169,11 @@ def _identity(publics: Iterable[bytes | memoryview]) -> str:
 
 
 def check_public(content: bytes) -> str:
-    """Return the identity of a server's key.
-
-    Raises:
-        UnseenError: The bytes are or hold a secret key, or are not a key.
-    """
+    """Return the identity of a server's key."""
     try:
         header, parts = unpack(content, "the public context")
     except BadReply:
-        header, parts = {"kind": _foreign(content)}, ()
+        header, parts = {}, ()
     kind = str(header.get("kind"))
     if kind != "ckks public" or b"ckks secret" in content:
         actual = "a secret key, which reads every update" if "secret" in kind else "something else"
@@ -211,23 +186,8 @@ def check_public(content: bytes) -> str:
     return identity
 
 
-def _foreign(content: bytes) -> str:
-    """Tell what a context of TenSEAL's own is."""
-    try:
-        import tenseal
-
-        return "secret" if tenseal.context_from(content).has_secret_key() else "tenseal"
-    except Exception:  # whatever it is, it is none of ours
-        return "unknown"
-
-
 class Keys:
-    """A side's keys as SEAL has them. They are never pickled and show nothing.
-
-    Args:
-        content: The file of the key.
-        kind: `"secret"` or `"public"`.
-    """
+    """A side's keys as SEAL has them. They are never pickled and show nothing."""
 
     def __init__(self, content: bytes, kind: str) -> None:
         header, parts = unpack(content, f"the file of the {kind} key")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import secrets
 import struct
 from base64 import b64decode, b64encode
@@ -18,6 +19,8 @@ from unseen.errors import BadReply, UnseenError, optional
 from unseen.visible import visible
 
 MAGIC = b"unseen-1"
+#: Bytes of the salt before a sealed content.
+SALT = 32
 #: What a message carries behind its header, uncopied.
 Parts = tuple[memoryview, ...]
 
@@ -34,9 +37,8 @@ TYPES = {name_of(t): t for t in (torch.float32, torch.float64, torch.float16)}
 def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = ()) -> bytes:
     """Return one message: a JSON header, any number of parts, and a digest over all of it.
 
-    Note:
-        The digest finds accidents. That nobody else wrote the message is for the transport (TLS
-        with known keys) to see to.
+    The digest finds accidents. That nobody else wrote the message is for the transport (TLS with
+    known keys) to see to.
     """
     head = json.dumps({**header, "lengths": [len(part) for part in parts]}).encode()
     body = b"".join([MAGIC, struct.pack("<I", len(head)), head, *parts])
@@ -76,33 +78,10 @@ def type_of(header: Mapping[str, Any], what: str) -> torch.dtype:
     return TYPES[header["dtype"]]
 
 
-def accepted(
-    answers: Mapping[str, bytes], kind: str, label: Mapping[str, Any]
-) -> dict[str, tuple[dict[str, Any], Parts]]:
-    """Return the answers as header and parts; one site's refusal stops the round.
-
-    Args:
-        answers: Site -> answer.
-        kind: What the header of each must say it is.
-        label: What else it must say.
-    """
-    return {name: opened(name, answer, (kind,), label) for name, answer in answers.items()}
-
-
 def opened(
     name: str, answer: bytes, kinds: Sequence[str], label: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Parts]:
-    """Return a site's answer as header and parts.
-
-    Args:
-        name: The site.
-        answer: Its answer.
-        kinds: What the header may say that it is.
-        label: What else it must say.
-
-    Raises:
-        BadReply: It is something else, or a refusal.
-    """
+    """Return a site's answer as header and parts."""
     what = f"the answer of {name!r}"
     header, parts = unpack(answer, what)
     if header.get("kind") == "refused":
@@ -200,3 +179,28 @@ def derived_key(secret: bytes, info: bytes, salt: bytes | None = None) -> bytes:
     """
     hash = primitives("hashes").SHA256()
     return bytes(primitives("kdf.hkdf").HKDF(hash, 32, salt=salt, info=info).derive(secret))
+
+
+def sealed(secret: bytes, info: bytes, content: bytes, bound: bytes) -> bytes:
+    """Encrypt and authenticate a content, which belongs to what `bound` says.
+
+    Source:
+        ChaCha20-Poly1305, RFC 8439. A random salt makes the key, so that the nonce may be 0.
+    """
+    salt = os.urandom(SALT)
+    return salt + bytes(_cipher(secret, info, salt).encrypt(bytes(12), content, bound))
+
+
+def unsealed(secret: bytes, info: bytes, content: bytes, bound: bytes, fault: BadReply) -> bytes:
+    """Return what was sealed, or raise the fault if it was changed or belongs to something else."""
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        cipher = _cipher(secret, info, content[:SALT])
+        return bytes(cipher.decrypt(bytes(12), content[SALT:], bound))
+    except (InvalidTag, ValueError):
+        raise fault from None
+
+
+def _cipher(secret: bytes, info: bytes, salt: bytes) -> Any:
+    return primitives("ciphers.aead").ChaCha20Poly1305(derived_key(secret, info, salt))

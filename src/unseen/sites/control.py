@@ -1,7 +1,8 @@
-"""What the server's machine asks of the SuperLink: let sites in, start and follow runs."""
+"""What the server's machine asks of the SuperLink, and how a run stands by what its app wrote."""
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,19 +12,25 @@ from typing import Any
 
 from unseen.errors import UnseenError, absent
 from unseen.sites.kits.kit import Kit
-from unseen.sites.process import without_proxy
+from unseen.sites.process import say, without_proxy
 
 SPENT = "its key was shut out before and stays out. A new key: unseen federation provision --renew"
+#: Written by the app: who is connected, which round and exchange, the last error; what the sites
+#: told at the start; every message of a job. And the coordinator's signature under the study.
+STANDING, TERMS, MESSAGES = "federation.json", "terms.json", "messages.jsonl"
+SIGNATURE = "signature.json"
+#: Where the records of `train` and of `choose` lie in the folder that was named.
+INSIDE = ("training", "records")
+#: What is said of a run for each piece of news.
+PROGRESS = {
+    "seed": "{method} on {task}, seed {seed}", "round": "round {from_one} of {rounds}",
+    "exchange": "{exchange}", "error": "error: {error}",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the app.
-
-    Attributes:
-        state: Flower's own words, `finished:completed` at the end.
-        details: What Flower says beyond that.
-    """
+    """A run of the app."""
 
     state: str
     details: str = ""
@@ -53,11 +60,7 @@ class Control:
         return {node.name or str(node.node_id) for node in self.nodes() if node.status == "online"}
 
     def agree(self, keys: Mapping[str, bytes]) -> list[str]:
-        """Register these keys and no others, and return what changed, in words.
-
-        Args:
-            keys: Site -> public key.
-        """
+        """Register these keys and no others, and return what changed, in words."""
         import httpx
 
         nodes = {bytes(node.public_key): node for node in self.nodes()}
@@ -76,12 +79,7 @@ class Control:
         return [*new, *out, *(f"{name}: {SPENT} {name}" for name in sorted(old - before))]
 
     def start(self, app: Path, settings: Mapping[str, str | int | float | bool]) -> int:
-        """Start a run and return its number.
-
-        Args:
-            app: Folder of the app.
-            settings: Its run config.
-        """
+        """Start a run and return its number."""
         from flwr.cli.build import build_fab_from_disk
         from flwr.common.serde import fab_to_proto, user_config_to_proto
         from flwr.supercore.fab import Fab
@@ -114,11 +112,7 @@ class Control:
 
 @contextlib.contextmanager
 def control(kit: Kit) -> Iterator[Control]:
-    """Connect to the SuperLink of a server's kit.
-
-    Raises:
-        UnseenError: In the place of HTTP's errors.
-    """
+    """Connect to the SuperLink of a server's kit."""
     needs_flower()
     import httpx
     from flwr.supercore.control import ControlHttpClient
@@ -148,3 +142,61 @@ def needs_flower() -> None:
     if find_spec("flwr") is None:
         instead = "run the study on this machine by unseen study"
         raise absent("flwr", "a federation needs", "flower", instead)
+
+
+def status(kit: Kit, out: Path | None) -> None:
+    """Tell who is connected, and how the run stands by the folder of its records, if any."""
+    try:
+        with control(kit) as link:
+            for node in sorted(link.nodes(), key=lambda n: n.name):
+                say(f"{node.name or node.node_id}: {node.status}")
+            busy = link.running()
+            say(f"run {busy[0]}: {link.run(busy[0]).state}" if busy else "no run")
+    except UnseenError as error:
+        if out is None:
+            raise
+        say(str(error))  # what the run wrote last is there without it
+    if out is None:
+        return
+    if not (news := standing(out)):
+        say(f"{out / STANDING}: not written yet")
+        return
+    waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
+    say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
+    sites = connected and f"last seen by the run: {connected}"
+    waits = waiting and f"waiting {waiting}"
+    for line in filter(None, (progress(news), waits, sites, *remarks(news))):
+        say(line)
+
+
+def standing(out: Path) -> Mapping[str, Any]:
+    """Return what the app wrote last; empty before, or in the middle of a write."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads((records_in(out, STANDING) / STANDING).read_bytes()))
+    return {}
+
+
+def records_in(out: Path, file: str) -> Path:
+    """Return the folder of a run's records: the one that was named, or one inside that has a file.
+
+    `out` is what --out of `run`, `train` or `choose` was.
+    """
+    places = (out, *(out / name for name in INSIDE))
+    return next((place for place in places if (place / file).is_file()), out)
+
+
+def remarks(news: Mapping[str, Any]) -> list[str]:
+    """Return what deserves a remark: of the data, and whom run and last exchange go without."""
+    without, absent = news.get("without"), news.get("absent")
+    return [
+        *(f"of the data: {note}" for note in news.get("remarks", ())),
+        *([f"does not take part: {without}"] if without else ()),
+        *([f"goes on without {absent}"] if absent else ()),
+    ]
+
+
+def progress(news: Mapping[str, Any]) -> str:
+    """Return one line about it."""
+    values = {key: value for key, value in {"rounds": "?", **news}.items() if value != ""}
+    values["from_one"] = int(values.get("round", 0)) + 1
+    return "; ".join(text.format_map(values) for key, text in PROGRESS.items() if key in values)

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from unseen.errors import UnseenError
 from unseen.sites import probe
 from unseen.sites.kits import kit as checks
 from unseen.sites.kits.certificates import covers, is_pair, period, registered
-from unseen.sites.kits.kit import CERTIFICATES, FILES, FOREIGN, SECRETS, START, Kit
+from unseen.sites.kits.kit import CERTIFICATES, FILES, OWN, SECRETS, START, Kit
 from unseen.sites.policy.site_policy import SitePolicy
 from unseen.sites.process import check_port
+
+if TYPE_CHECKING:
+    from unseen.data.dataset import DataSet
 
 #: Seconds that a site's clock may be ahead of the server's, and behind: what Flower allows.
 AHEAD, BEHIND = 5.0, 305.0
@@ -31,14 +34,7 @@ ROOM = 2 * 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        what: Which check it is of.
-        state: How it stands.
-        text: What was found.
-        remedy: What to do about it.
-    """
+    """One thing that was looked at."""
 
     what: str
     state: Literal["ok", "warning", "fault", "skipped"]
@@ -62,11 +58,7 @@ def examine(
 ) -> list[Finding]:
     """Return the findings of all checks; none raises, and the network's are bounded in time.
 
-    Args:
-        kit: What is checked.
-        study: A study to compare the site's data with.
-        data: The site's data, instead of those of the last start.
-        now: The time, for tests.
+    `data` replace those of the last start.
     """
     now = now or datetime.now(UTC)
     findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
@@ -80,8 +72,8 @@ def _files(kit: Kit) -> Iterator[Finding]:
     errors: list[UnseenError | None] = [*checks.missing(kit)]
     for error in errors or [None]:
         yield Finding.of("files", error, names)
-    for name in FOREIGN[kit.kind]:
-        if (kit.folder / name).exists():
+    for name in SECRETS:
+        if name not in OWN[kit.kind] and (kit.folder / name).exists():
             text = f"{name} does not belong into the kit of a {kit.kind}"
             yield Finding("keys", "fault", text, f"remove {kit.folder / name} from this machine")
     free = shutil.disk_usage(kit.folder).free
@@ -238,78 +230,38 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
     if study is None:
         yield Finding("data", "skipped", "no study to compare with", "--study STUDY.toml")
         return
-    from unseen.sites.flower.site import Site, load
-    from unseen.sites.flower.site_plan import roles_of
+    from unseen.sites.flower.site import Site
     from unseen.sites.policy import preflight
     from unseen.studies.settings.study import StudySpec
 
     try:
         policy = SitePolicy.read(kit.folder)
-        own = Site(kit.name, Path(), kit.state, kit.role, kit.folder, kit.federation, policy)
-        spec = StudySpec.read(study)
-        site = Site.read(kit.folder) if settled else own
-        wrong = preflight.of_study(site, spec)
-        yield from (_refused(refusal) for refusal in wrong)
-        if wrong:
-            return
-        dataset = load(site if data is None else replace(site, data=data.absolute()), spec)
-        roles = roles_of(spec, site.name, site.role == "train")
-        later = list(preflight.of_data(site, spec, dataset, roles))
-        yield from (_refused(refusal) for refusal in later)
-        if not later:
-            yield Finding("rules", "ok", "site.toml allows the study, with the rows that are here")
+        site = Site(kit.name, Path(), kit.state, kit.role, kit.folder, kit.federation, policy)
+        site = Site.read(kit.folder) if settled else site
+        site = site if data is None else replace(site, data=data.absolute())
+        refusals, dataset = preflight.refusals(site, StudySpec.read(study))
     except UnseenError as error:
         yield Finding.of("data", error)
+        return
     except OSError as error:
         yield Finding("data", "fault", f"cannot be read: {error}", "check path and rights")
-    else:
-        yield from _judged(kit, spec, dataset)
+        return
+    for refusal in refusals:  # that figures alone do not leave ends no run
+        state: Literal["warning", "fault"] = "fault" if refusal.trains else "warning"
+        yield Finding("rules", state, f"{refusal.why} (rule {refusal.rule})", refusal.remedy)
+    if not refusals:
+        yield Finding("rules", "ok", "site.toml allows the study, with the rows that are here")
+    if dataset is not None and dataset.classes is not None and not dataset.masks:
+        yield _classes(dataset)
 
 
-def _refused(refusal: Any) -> Finding:
-    """What would be refused; that figures alone do not leave ends no run."""
-    state: Literal["warning", "fault"] = "fault" if refusal.trains else "warning"
-    return Finding("rules", state, f"{refusal.why} (rule {refusal.rule})", refusal.remedy)
-
-
-def _counts(kit: Kit, study: Any, domain: Any) -> Finding:
-    """How many examples there are, and whether they fill the batches that a method trains on."""
-    from unseen.methods.compose import method as compose
-    from unseen.studies.execution.prepare import rows_of
-
-    count, batch = len(domain.y), study.training.batch_size
-    if kit.role != "train":
-        return Finding("counts", "ok", f"{count} examples")
-    trained = len(rows_of(domain, study.validation, study.seed_list[0])[0])
-    if trained >= batch or all(compose(text).fits for text in study.methods):
-        return Finding("counts", "ok", f"{count} examples")
-    text = f"{count} examples, {trained} to train on; a batch is {batch}"
-    remedy = f"set training.batch_size to {max(trained, 1)} or less in the study"
-    if study.training.drop_last:
-        return Finding("counts", "fault", text, f"{remedy}, or training.drop_last = false")
-    return Finding("counts", "warning", f"{text}, so that an epoch here is one step", remedy)
-
-
-def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
-    """Counts, classes and features of the one domain that was read."""
-    import torch
-
+def _classes(dataset: DataSet) -> Finding:
+    """How many examples of each class are here."""
     (domain,) = dataset.domains
-    columns = len(dataset.schema.names) if dataset.schema is not None else 0
-    shape = "×".join(map(str, domain.x.shape[1:]))
-    yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
-    try:
-        yield _counts(kit, study, domain)
-    except UnseenError as error:
-        yield Finding("counts", "fault", str(error), "more examples are needed")
-        return
-    if dataset.classes is None or dataset.masks:
-        return
-    counts = torch.bincount(domain.y, minlength=len(dataset.classes)).tolist()
-    sizes = dict(zip(dataset.classes, counts, strict=True))
+    sizes = {name: int((domain.y == code).sum()) for code, name in enumerate(dataset.classes or ())}
     absent = [name for name, n in sizes.items() if not n]
     remedy = f"no example of {', '.join(absent)}: is that right?" if absent else ""
     if len(sizes) - len(absent) < 2:
         remedy = "check the label column; a site of one class trains towards always answering it"
     text = ", ".join(f"{name} {n}" for name, n in sizes.items())
-    yield Finding("classes", "warning" if remedy else "ok", text, remedy)
+    return Finding("classes", "warning" if remedy else "ok", text, remedy)

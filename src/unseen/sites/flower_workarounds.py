@@ -46,14 +46,20 @@ BUSY = 60_000
 LONGER = 150
 
 
+def function_of(module: Any, name: str, what: str) -> Callable[..., Any]:
+    """Return a function of Flower's that is replaced, or end the process where it is gone."""
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if function is None or not callable(function):
+        sys.exit(GONE.format(what=what))
+    return function
+
+
 def put_before_superlink(guard: Any) -> None:
     """Let an ASGI middleware see every request first, or end the process."""
     from flwr.superlink import extensions
     from starlette.middleware import Middleware
 
-    if not callable(getattr(extensions, "get_middleware", None)):
-        sys.exit(GONE.format(what="guard"))
-    before = extensions.get_middleware
+    before = function_of(extensions, "get_middleware", "guard")
     extensions.get_middleware = lambda: (Middleware(guard), *before())
 
 
@@ -61,8 +67,7 @@ def serve_by(run: Callable[..., None]) -> None:
     """Let the SuperLink be served by `run` instead of `uvicorn.run`, or end the process."""
     # The package gives the function the name of its module.
     module = import_module("flwr.superlink.cli.flower_superlink")
-    if not callable(getattr(getattr(module, "uvicorn", None), "run", None)):
-        sys.exit(GONE.format(what="bounds of the port"))
+    function_of(getattr(module, "uvicorn", None), "run", "bounds of the port")
 
     def run_guarded(app: Any, **options: Any) -> None:
         if why := asyncio.run(unguarded(app)):
@@ -82,32 +87,19 @@ def routes_of(router: Any) -> Iterator[Any]:
 
 
 async def unguarded(app: Any) -> str:
-    """Return a path that another machine may ask and should not; nothing where there is none.
+    """Return a path that another machine may ask and should not; nothing where there is none."""
+    import httpx
 
-    Args:
-        app: The SuperLink as it is served.
-    """
     paths = {str(getattr(route, "path", "")) for route in routes_of(app)}
     closed = sorted(path for path in paths if path and not path.startswith(OPEN))
-    for path in (*closed, "/v1/control/start-run", "/v1/anything"):
-        scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
-            "scheme": "https", "path": path, "raw_path": path.encode(), "query_string": b"",
-            "root_path": "", "headers": [], "client": ELSEWHERE, "server": ("203.0.113.2", 1),
-            "app": app,
-        }  # fmt: skip
-        status: list[int] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: Any, status: list[int] = status) -> None:
-            status += [message["status"]] if message["type"] == "http.response.start" else []
-
-        with contextlib.suppress(Exception):  # whatever it is, it was not refused
-            await app(scope, receive, send)
-        if status != [403]:
-            return path
+    transport = httpx.ASGITransport(app, client=ELSEWHERE)
+    async with httpx.AsyncClient(transport=transport, base_url="https://203.0.113.2") as link:
+        for path in (*closed, "/v1/control/start-run", "/v1/anything"):
+            status = 0
+            with contextlib.suppress(Exception):  # whatever it is, it was not refused
+                status = (await link.post(path)).status_code
+            if status != 403:
+                return path
     return ""
 
 
@@ -135,8 +127,7 @@ def refuses_foreign_names(app: Any) -> bool:
 def wait_for_database() -> None:
     """Let requests wait for each other longer than SQLite's own 5 s, after which they fail.
 
-    Note:
-        One that fails may be the only answer of a site, or end the process that starts runs.
+    One that fails may be the only answer of a site, or end the process that starts runs.
     """
     from flwr.supercore import sql_mixin
 
@@ -147,14 +138,12 @@ def wait_for_database() -> None:
 def check_senders() -> None:
     """Let a site answer in its own name alone, or end the process.
 
-    Note:
-        Flower checks that a request's node is the one whose key signed it, and then believes what
-        the message in it says of its sender.
+    Flower checks that a request's node is the one whose key signed it, and then believes what the
+    message in it says of its sender.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 
-    if not callable(push := vars(fleet_handlers).get("push_messages")):
-        sys.exit(GONE.format(what="check of senders"))
+    push = function_of(fleet_handlers, "push_messages", "check of senders")
     vars(fleet_handlers)["push_messages"] = with_sender(push)
 
 
@@ -178,10 +167,8 @@ def compare_apps(same: Callable[[bytes], bool]) -> None:
     """Let a SuperNode run an app only if `same` says so of its bytes, or end the process."""
     from flwr.supernode import start_client_internal as flower
 
-    names = ("_verify_fab", "_pull_and_store_message")
-    if not all(callable(getattr(flower, name, None)) for name in names):
-        sys.exit(GONE.format(what="check of apps"))
-    pull = with_check(flower._pull_and_store_message)
+    function_of(flower, "_verify_fab", "check of apps")
+    pull = with_check(function_of(flower, "_pull_and_store_message", "check of apps"))
     vars(flower).update(_verify_fab=lambda fab, _: same(fab.content), _pull_and_store_message=pull)
     if not refuses_foreign_apps():
         sys.exit(VOID.format(what="check of apps"))
@@ -304,6 +291,5 @@ def bound_answers(counted: Callable[..., Any]) -> None:
     from flwr.superlink.grid import http_grid
 
     name = "make_pull_object_fn_protobuf"
-    if not callable(make := vars(http_grid).get(name)):
-        sys.exit(GONE.format(what="bound of answers"))
+    make = function_of(http_grid, name, "bound of answers")
     vars(http_grid)[name] = counted(make, ObjectPullError)

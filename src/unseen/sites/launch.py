@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
-from unseen.sites.control import Control, Run, control
+from unseen.sites.control import (
+    SIGNATURE,
+    STANDING,
+    Control,
+    Run,
+    control,
+    progress,
+    remarks,
+    standing,
+)
 from unseen.sites.flower import bundle
 from unseen.sites.kits.closed import closed
 from unseen.sites.kits.kit import Kit
 from unseen.sites.process import say, until_told
-from unseen.sites.standing import SIGNATURE, STANDING, progress, remarks, standing
 
 if TYPE_CHECKING:
     from unseen.studies.settings.study import StudySpec
@@ -39,14 +47,9 @@ def run(
 ) -> None:
     """Start a study at the server of this kit and follow it to its end.
 
-    Args:
-        kit: The server's kit.
-        study: A study's TOML file.
-        out: Folder of the records. What it already has is not run again: the same command resumes.
-        app: The app to run; by default unseen's.
-        person: Kit of the coordinator that signs the study; see `signature_of`.
+    What `out` already has is not run again: the same command resumes.
     """
-    from unseen.sites.policy.proposals import federated
+    from unseen.sites.policy.approvals import federated
     from unseen.studies.settings.study import StudySpec
 
     path, target = file_of(study), out.expanduser().absolute()
@@ -64,16 +67,11 @@ def train(
 ) -> None:
     """Train a study's one model over the connected sites, and hand it to all of them.
 
-    Args:
-        kit: The server's kit.
-        study: A study's TOML file, as `unseen train` takes it.
-        out: The model's directory. The same command goes on where the last one ended.
-        method: The method; None for the file's.
-        person: Kit of the coordinator that signs the study; see `signature_of`.
+    The same command goes on where the last one ended.
     """
     from unseen.serving.directory import SPEC
     from unseen.serving.one_model import RECORDS
-    from unseen.sites.model_study import model_study
+    from unseen.sites.asked_studies import model_study
 
     path, target = file_of(study), out.expanduser().absolute()
     spec, records = model_study(path, method), target / RECORDS
@@ -93,24 +91,15 @@ def choose(
 ) -> None:  # fmt: skip
     """Choose among recipes by the connected sites.
 
-    Args:
-        kit: The server's kit.
-        study: A study's TOML file, of which data, network, training and privacy are taken.
-        out: Folder of the answer. The same command goes on where the last one ended.
-        recipes: Methods to choose among; those for its data if none is named.
-        options: groups and rates, see `unseen.studies.choice.Candidates`.
-        seeds: How many.
-        person: Kit of the coordinator that signs the study; see `signature_of`.
+    `options` are groups and rates. The same command goes on where the last one ended.
     """
-    from unseen.sites.choosing_study import choosing_study
+    from unseen.sites.asked_studies import choosing_study
     from unseen.studies.settings.named import toml
 
     target = out.expanduser().absolute()
     groups, rates = options["groups"], options["rates"]
-    spec, records = (
-        choosing_study(file_of(study), recipes, groups, rates, seeds),
-        target / "records",
-    )
+    spec = choosing_study(file_of(study), recipes, groups, rates, seeds)
+    records = target / "records"
     records.mkdir(parents=True, exist_ok=True)
     file = target / CHOOSING
     values = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
@@ -143,17 +132,7 @@ def leave_signature(
 
 
 def carry_out(kit: Kit, config: Mapping[str, str], target: Path, app: Path | None = None) -> None:
-    """Start a run at the server and follow it to its end.
-
-    Args:
-        kit: The server's kit.
-        config: The app's run config.
-        target: Folder of the records.
-        app: The app to run; by default unseen's.
-
-    Raises:
-        UnseenError: It ended otherwise than it should.
-    """
+    """Start a run at the server and follow it to its end."""
     target.mkdir(parents=True, exist_ok=True)
     with control(kit) as link:
         await_turn(link)
@@ -182,16 +161,12 @@ def signature_of(
 ) -> Mapping[str, Any] | None:
     """Return a coordinator's signature under a study, without which sites do not run it.
 
-    Args:
-        kit: The server's kit.
-        study: The study's file, beside which `sign` may have written a signature.
-        spec: The study, as sites are sent it.
-        person: Kit of the coordinator that signs it now; by default that of the name `coordinator`
-            next to the server's, if it is on this machine.
+    `person` is the kit of the coordinator that signs it now; by default that of the name
+    `coordinator` next to the server's, if it is on this machine and no signature lies beside the
+    file.
     """
-    from unseen.privacy.signing import SUFFIX, read
-    from unseen.sites.kits.signatures import check_study, sign_study
-    from unseen.sites.policy.proposals import Proposal
+    from unseen.sites.kits.signatures import SUFFIX, check_study, read, sign_study
+    from unseen.sites.policy.approvals import Proposal
 
     digest = Proposal(spec).digest
     beside = kit.folder.parent / "coordinator"
@@ -214,8 +189,7 @@ def signature_of(
 def await_turn(link: Control) -> None:
     """Wait until the SuperLink lists no active run.
 
-    Note:
-        After a crash it keeps listing the old run until the run's heartbeat times out.
+    After a crash it keeps listing the old run until the run's heartbeat times out.
     """
     end, once = time.monotonic() + GONE, functools.cache(say)
     while busy := link.running():
@@ -227,13 +201,7 @@ def await_turn(link: Control) -> None:
 
 
 def follow(link: Control, number: int, out: Path) -> Run:
-    """Say what changes until a run ends, and return how it ended.
-
-    Args:
-        link: The server.
-        number: The run.
-        out: Folder of its records.
-    """
+    """Say what changes until a run ends, and return how it ended."""
     last, before, since = "", "", time.monotonic()
     noted: list[str] = []
     for look in itertools.count():

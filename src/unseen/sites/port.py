@@ -72,13 +72,7 @@ class Listener(socket.socket):
 
 
 def listener(host: str, port: int, backlog: int = 512) -> Listener:
-    """Return a socket that listens.
-
-    Args:
-        host: The address.
-        port: The port; 0 for any.
-        backlog: Connections that wait to be accepted.
-    """
+    """Return a socket that listens."""
     (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     bound = Listener(family, socket.SOCK_STREAM)
     bound.peers = Counter()
@@ -119,10 +113,9 @@ class Timed(H11Protocol):
 def keep_little() -> bool:
     """Have the C library keep little of what connections leave behind, and say whether it will.
 
-    Note:
-        glibc gives each of the threads that check signatures a heap of its own, and learns from
-        every large block that it frees to keep larger ones. So what a flood took stays, in one
-        heap or another. A fixed threshold ends the learning.
+    glibc gives each of the threads that check signatures a heap of its own, and learns from every
+    large block that it frees to keep larger ones. So what a flood took stays, in one heap or
+    another. A fixed threshold ends the learning.
     """
     try:
         setting = ctypes.CDLL(None).mallopt
@@ -134,9 +127,8 @@ def keep_little() -> bool:
 async def hand_back() -> None:
     """Hand freed memory back to the system, also what lies between blocks in use.
 
-    Note:
-        A TLS connection and its transport hold each other, so that only the garbage collector
-        frees them; on its own it looks at objects that old once in many hundred connections.
+    A TLS connection and its transport hold each other, so that only the garbage collector frees
+    them; on its own it looks at objects that old once in many hundred connections.
     """
     gc.collect()
     with suppress(OSError, AttributeError):
@@ -144,12 +136,7 @@ async def hand_back() -> None:
 
 
 def run(app: Any, **options: Any) -> None:
-    """Serve an app as `uvicorn.run` does, within the bounds.
-
-    Args:
-        app: The app.
-        options: Those of `uvicorn.run`.
-    """
+    """Serve an app as `uvicorn.run` does, within the bounds."""
     # uvicorn leaves these to asyncio: a minute for a handshake, large buffers, few open files.
     vars(constants)["SSL_HANDSHAKE_TIMEOUT"] = HANDSHAKE
     sslproto.SSLProtocol.max_size = READ

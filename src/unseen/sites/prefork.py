@@ -1,10 +1,9 @@
 """Processes of messages that are forked from one which has imported everything.
 
-Note:
-    Flower starts `flwr-clientapp` for each message, and importing torch takes seconds. `start`
-    puts a command of that name first on the PATH of a SuperNode, which asks a process of ours, over
-    a socket in the kit, for a fork of itself. The fork does what Flower's own command would do and
-    ends. Where nobody answers, Flower's own is started.
+Flower starts `flwr-clientapp` for each message, and importing torch takes seconds. `start` puts a
+command of that name first on the PATH of a SuperNode, which asks a process of ours, over a socket
+in the kit, for a fork of itself. The fork does what Flower's own command would do and ends. Where
+nobody answers, Flower's own is started.
 """
 
 import json

@@ -30,14 +30,8 @@ KEY, SIGNATURE, STAMP = "flwr-public-key", "flwr-signature", "flwr-timestamp"
 class Answer:
     """The result of asking the server.
 
-    Attributes:
-        trouble: A table of troubles.toml; empty if it answered.
-        text, remedy: What is wrong, in words, and what to do about it.
-        check: Which of the doctor's checks it belongs to.
-        content: Its answer.
-        date: Its clock, in seconds since 1970.
-        seconds: How long it took.
-        certificate: The one that it showed, as DER.
+    `trouble` is a table of troubles.toml, empty if it answered; `check` the doctor's check that it
+    belongs to; `date` the server's clock, in seconds since 1970.
     """
 
     trouble: str = ""
@@ -51,13 +45,7 @@ class Answer:
 
 
 def ask(kit: Kit, size: int = 0, timeout: float = 10.0) -> Answer:
-    """Ask the server's probe, in a request signed with the kit's key.
-
-    Args:
-        kit: Whose server is asked.
-        size: How many bytes to send.
-        timeout: Seconds to wait.
-    """
+    """Ask the server's probe, in a request signed with the kit's key."""
     start, certificate, where = time.monotonic(), b"", (kit.servers[0], kit.port)
     context = ssl.create_default_context(cafile=str(kit.folder / "ca.crt"))
     connection = http.client.HTTPSConnection(*where, timeout=timeout, context=context)

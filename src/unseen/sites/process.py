@@ -51,12 +51,7 @@ def log_in_lines() -> None:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Return the environment of Flower's processes: quiet, offline, installing nothing.
-
-    Args:
-        home: Where Flower keeps its own files.
-        more: Further variables.
-    """
+    """Return the environment of Flower's processes: quiet, offline, installing nothing."""
     home.mkdir(parents=True, exist_ok=True)
     here = str(Path(sys.executable).parent)  # Flower starts its own tools by name
     path = os.pathsep.join((here, os.environ.get("PATH", os.defpath)))
@@ -77,13 +72,7 @@ def without_proxy() -> dict[str, str]:
 
 
 class Child:
-    """A process with a log, and everything that descends from it; leaving its context ends it.
-
-    Args:
-        command: The words of the command.
-        env: Its environment.
-        log: Where it writes.
-    """
+    """A process with a log, and everything that descends from it; leaving its context ends it."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         prctl(SUBREAPER, 1)  # what our children leave behind becomes ours, so that it can be found
@@ -125,9 +114,7 @@ class Child:
     def wait(self, every: Callable[[], None] = lambda: None, interval: float = 0.5) -> None:
         """Wait until it ends by itself.
 
-        Args:
-            every: Called again and again meanwhile.
-            interval: Seconds between two calls.
+        `every` is called again and again meanwhile.
         """
         while self.code is None:
             every()
@@ -179,28 +166,19 @@ def descendants(root: int) -> list[int]:
 
 
 def check_port(host: str, port: int, what: str) -> None:
-    """Refuse a port that another process has.
-
-    Args:
-        host: The address to bind.
-        port: The port.
-        what: The file that names the port.
-    """
+    """Refuse a port that another process has."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            fault = f"port taken: another process listens on {where} ({error.strerror})."
-            stop, change = f"Stop it (`ss -ltnp | grep :{port}` names it), or change", "Change"
-            if denied := isinstance(error, PermissionError):
-                fault = f"this account may not use port {port} of {host}: below 1024 needs rights."
-            remedy = f"{change if denied else stop} `port` in {what} and in the kits of the sites."
-            raise UnseenError(fault, remedy=remedy) from None
+    try:
+        socket.create_server((host, port), family=family, dualstack_ipv6=host == "::").close()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        fault = f"port taken: another process listens on {where} ({why})."
+        stop, change = f"Stop it (`ss -ltnp | grep :{port}` names it), or change", "Change"
+        if denied := isinstance(error, PermissionError):
+            fault = f"this account may not use port {port} of {host}: below 1024 needs rights."
+        remedy = f"{change if denied else stop} `port` in {what} and in the kits of the sites."
+        raise UnseenError(fault, remedy=remedy) from None
 
 
 def free_port() -> int:

@@ -19,16 +19,10 @@ from unseen.sites.flower import bundle
 from unseen.sites.kits import certificates
 from unseen.sites.kits.closed import close, closed
 from unseen.sites.kits.kit import ACCOUNT, RULES, START, Kit
-from unseen.sites.policy.site_policy import SitePolicy, template
+from unseen.sites.policy.site_policy import SitePolicy
 from unseen.sites.probe import LETTING_IN, ask, other_versions, unregistered
-from unseen.sites.process import (
-    Child,
-    check_port,
-    environment,
-    free_port,
-    say,
-    until_told,
-)
+from unseen.sites.process import Child, check_port, environment, free_port, say, until_told
+from unseen.sites.templates import source
 from unseen.studies.settings.named import toml
 
 #: Seconds within which the server must answer, and between looks at the folder of keys.
@@ -41,11 +35,7 @@ STILL, MISSED = "Failed to activate SuperNode", 180.0
 
 
 def serve(kit: Kit) -> int:
-    """Run the SuperLink of a server's kit until it is stopped, and return its exit status.
-
-    Args:
-        kit: The server's kit.
-    """
+    """Run the SuperLink of a server's kit until it is stopped, and return its exit status."""
     _begin(kit)
     close(kit.folder)
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
@@ -91,9 +81,8 @@ def _begin(kit: Kit) -> None:
 def tidied(database: Path) -> Iterator[None]:
     """Overwrite what the server has deleted in its database, before it begins and after it ends.
 
-    Note:
-        SQLite marks rows as deleted, and its log of changes keeps them: a clean end would leave
-        the parts of finished runs readable in these files.
+    SQLite marks rows as deleted, and its log of changes keeps them: a clean end would leave the
+    parts of finished runs readable in these files.
     """
     _overwrite(database)
     try:
@@ -123,14 +112,7 @@ def _stopped() -> Iterator[None]:
 
 
 def started(kit: Kit, process: str, options: Mapping[str, object], **env: str) -> Child:
-    """Start one of Flower's processes for a kit.
-
-    Args:
-        kit: The kit.
-        process: The module of ours that starts it.
-        options: Its options; None for one without a value.
-        env: More of its environment.
-    """
+    """Start one of Flower's processes for a kit."""
     command = [sys.executable, "-m", f"unseen.sites.{process}"]
     for option, value in options.items():
         command += [f"--{option}"] if value is None else [f"--{option}", str(value)]
@@ -180,18 +162,12 @@ def _await(link: Control, child: Child) -> None:
 
 
 def join(
-    kit: Kit,
-    data: Path | None = None,
-    app: Path | None = None,
-    allow: Sequence[str] = (),
+    kit: Kit, data: Path | None = None, app: Path | None = None, allow: Sequence[str] = ()
 ) -> int:
     """Run the SuperNode of a site's kit until it is stopped, and return its exit status.
 
-    Args:
-        kit: The site's kit.
-        data: The site's folder or csv file; those of the last start, if None.
-        app: The one app that this site runs; by default unseen's.
-        allow: Parts outside unseen, `module:function`, that a study may name here.
+    `data` are those of the last start, by default; `allow` names parts outside unseen that a study
+    may name here.
     """
     _begin(kit)
     close(kit.folder)
@@ -217,14 +193,7 @@ def alone(kit: Kit) -> Iterator[None]:
 
 
 def _joined(kit: Kit, path: Path, policy: SitePolicy, folder: Path) -> int:
-    """Take part until it is stopped.
-
-    Args:
-        kit: The site's kit, held.
-        path: Where its data are.
-        policy: Its rules.
-        folder: The app that it runs.
-    """
+    """Take part until it is stopped."""
     welcome(kit)
     names = f'site="{kit.name}" kit="{kit.folder}"'
     options = {
@@ -253,12 +222,7 @@ def key_of(kit: Kit) -> bytes:
 
 
 def check_let_in(kit: Kit, own: bytes) -> None:
-    """Refuse a site whose key the server has shut out: Flower says only that it is not answered.
-
-    Args:
-        kit: The site's kit.
-        own: The key that it was started with.
-    """
+    """Refuse a site whose key the server has shut out: Flower says only that it is not answered."""
     if key_of(kit) != own:
         what = f"the server shut out the key that {kit.name} was started with; the kit has another."
         raise UnseenError(what, remedy="Run the same command again.")
@@ -270,13 +234,9 @@ def check_let_in(kit: Kit, own: bytes) -> None:
 def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Path:
     """Write join.toml, which the training code reads, and return where the data are.
 
-    Args:
-        kit: The site's kit.
-        data: The site's folder or csv file; where the last start had them, if None.
-        allow: Parts outside unseen; what was allowed before stays.
+    `data` are those of the last start, by default; what was allowed before stays so.
 
-    Note:
-        A `site.toml` is written where there is none, with every rule at its default.
+    A `site.toml` is written where there is none, with every rule at its default.
     """
     file, rules = kit.folder / START, kit.folder / RULES
     before = _settings(file)
@@ -287,7 +247,7 @@ def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Pat
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)
     if not rules.is_file():
-        certificates.write(rules, template().encode(), private=True)
+        certificates.write(rules, source(RULES).encode(), private=True)
     settings = {
         "name": kit.name, "role": kit.role, "federation": kit.federation, "data": str(path),
         "allow": sorted({*before.get("allow", ()), *allow}),

@@ -1,10 +1,9 @@
 """Flower's SuperLink with a guard before it: `python -m unseen.sites.superlink`, same options.
 
-Note:
-    Flower answers everything on one port: what sites ask (`/v1/fleet/`), and what its own tools ask
-    (`/v1/control/`: start any code at every site) without asking who it is. The guard answers other
-    machines on the sites' paths alone, and adds one address, at which a site can find out what is
-    wrong before it joins.
+Flower answers everything on one port: what sites ask (`/v1/fleet/`), and what its own tools ask
+(`/v1/control/`: start any code at every site) without asking who it is. The guard answers other
+machines on the sites' paths alone, and adds one address, at which a site can find out what is wrong
+before it joins.
 """
 
 import asyncio
@@ -34,11 +33,7 @@ BEGUN = time.monotonic()
 
 
 class Guard:
-    """What stands between the network and the SuperLink.
-
-    Args:
-        app: The SuperLink, as ASGI has it.
-    """
+    """What stands between the network and the SuperLink."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

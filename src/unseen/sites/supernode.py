@@ -1,8 +1,7 @@
 """Flower's SuperNode for one app alone: `python -m unseen.sites.supernode`, same options.
 
-Note:
-    A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
-    folder that UNSEEN_APP names, which `join` writes from this machine's own installation.
+A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
+folder that UNSEEN_APP names, which `join` writes from this machine's own installation.
 """
 
 import hashlib
@@ -29,12 +28,7 @@ def files(bundle: bytes) -> set[tuple[str, str]]:
 
 
 def same_app(own: Set[tuple[str, str]], other: bytes) -> bool:
-    """Return whether the server sent the app that this site has itself, and say if it did not.
-
-    Args:
-        own: The `files` of the site's own app.
-        other: The app that the server sent.
-    """
+    """Return whether the server sent the app that this site has itself, and say if it did not."""
     wrong = sorted({name for name, _ in files(other) ^ own})
     if wrong:
         differ = f"({len(wrong)} files differ: {', '.join(wrong[:5])})"

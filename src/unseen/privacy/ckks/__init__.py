@@ -5,10 +5,9 @@ key, which all sites share. For weights w the server forms E(Σ w_i u_i). For a 
 inner products it forms E(<u_i, u_j>); the sites decrypt the K×K numbers, compute the weights by
 the rule itself and send those back, rounded; all sites must find the same.
 
-Note:
-    The server needs parameters and a public key, and neither relinearisation nor rotation keys:
-    products stay of three parts, and the sum over slots is the constant coefficient, the only one
-    that the sites learn: the others are covered by fresh uniform numbers.
+The server needs parameters and a public key, and neither relinearisation nor rotation keys:
+products stay of three parts, and the sum over slots is the constant coefficient, the only one that
+the sites learn: the others are covered by fresh uniform numbers.
 
 Source:
     The scheme: Cheon, Kim, Kim, Song 2017, "Homomorphic Encryption for Arithmetic of Approximate

@@ -52,9 +52,8 @@ def encrypt(
         levels: Multiplicative levels of the scheme; 2 for inner products of layers.
         sketch: The row's random projection, which goes along.
 
-    Note:
-        In the clear the message says only the power of 16 next above the largest entry, of row and
-        sketch.
+    In the clear the message says only the power of 16 next above the largest entry, of row and
+    sketch.
     """
     keys = keys if isinstance(keys, Keys) else Keys(keys, "secret")
     x = row.detach().double().cpu().numpy()
@@ -85,8 +84,7 @@ def sketched(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
 
     s_b = Σ_{k: h(k) = b} ±x_k with h and the signs drawn from the generator.
 
-    Note:
-        <s, t> has the mean <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width.
+    <s, t> has the mean <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width.
 
     Source:
         Charikar, Chen, Farach-Colton 2002, the count sketch.
@@ -113,14 +111,8 @@ def inner_products(keys: Keys, header: Mapping[str, Any], parts: Sequence[memory
 def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool) -> Floats:
     """Return the standard deviation of each inner product's error, from the scheme's noise.
 
-    Args:
-        gram: The inner products [B, K, K].
-        exponents: The power of two that each row was divided by [K].
-        size: The rows' length.
-        layers: Whether the products are of layers, cut out by masks.
-
-    Returns:
-        [B, K, K].
+    `exponents` are the powers of two that the rows were divided by [K]; `layers` says that the
+    products are of layers, cut out by masks. It is [B, K, K].
     """
     square = np.einsum("bii->bi", gram).clip(0)
     noise = SIGMA * np.ldexp(1.0, np.array(exponents))
@@ -155,11 +147,7 @@ def products(
 ) -> list[bytes]:
     """Return encrypted inner products, each covered but for its mean over the slots.
 
-    Args:
-        keys: The server's.
-        rows: The rows.
-        blocks: Begin and end of each block of columns; None for the whole vector.
-        sketch: Length of the rows' sketches, which are multiplied in their place; 0 for none.
+    Rows have sketches of the length `sketch`, which are multiplied in their place; 0 for none.
 
     Returns:
         Block by block and pair by pair; empty for a block of no columns.
@@ -179,13 +167,7 @@ def products(
 
 
 class Sums:
-    """Running sums of products of ciphertexts, by block and pair.
-
-    Args:
-        scheme: The scheme.
-        size: The rows' length.
-        blocks: As for `products`.
-    """
+    """Running sums of products of ciphertexts, by block and pair."""
 
     def __init__(self, scheme: Scheme, size: int, blocks: list[list[int]] | None) -> None:
         self.scheme, self.size = scheme, size
@@ -232,14 +214,7 @@ def weighted_sum(
 ) -> tuple[list[int], list[bytes]]:
     """Return the chunks that are not 0 everywhere, and their ciphertexts of Σ w_i u_i.
 
-    Args:
-        keys: The server's.
-        rows: The rows.
-        weights: w [K], or [B, K] with one row for each block.
-        blocks: Begin and end of each block of columns; None for the whole vector.
-
-    Returns:
-        All ciphertexts are of one modulus.
+    Weights are [K], or [B, K] with one row for each block of columns.
     """
     first = rows[0].header
     scheme, _, _ = keys.tools(first["levels"])

@@ -31,16 +31,11 @@ WRONG = "overflow, lost precision, or a server that"
 class Site(kinds.Site):
     """A site's side: it alone, with the other sites, holds the secret key.
 
-    Args:
-        method: The method, as the sites play it.
-        name: The site.
-        files: Those of its keys.
-        width: Length of sketches, in place of rows in inner products; 0 for exact ones.
+    `width` is the length of sketches, in place of rows in inner products; 0 for exact ones.
 
-    Note:
-        It answers each kind of question once per slot and exchange, and only about the exchange
-        that it last sealed a reply for. Who takes part, the scheme's levels and its own row's scale
-        it knows itself, and its own square it compares in every block.
+    It answers each kind of question once per slot and exchange, and only about the exchange that it
+    last sealed a reply for. Who takes part, the scheme's levels and its own row's scale it knows
+    itself, and its own square it compares in every block.
     """
 
     def __init__(
@@ -73,12 +68,7 @@ class Site(kinds.Site):
         return content
 
     def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:
-        """Return the weights for inner products, or a decrypted sum, rounded.
-
-        Raises:
-            BadReply: The question is about another exchange, under another key, of another kind, or
-                was asked before.
-        """
+        """Return the weights for inner products, or a decrypted sum, rounded."""
         wire.expect(header, QUESTION, **self.mark, **self.label)
         kind, slot = header["kind"], header["slot"]
         if [kind, slot] in self.pending["asked"]:
@@ -229,8 +219,9 @@ class EncryptedRows(SealedRows["Server"]):
         answers = self.ask(dict.fromkeys(names, question))
         if not answers:
             raise BadReply("no site answered the question for the weights.")
-        replies = wire.accepted(answers, "weights", {"slot": self.slot, **server.label})
-        answer = agreed({name: head for name, (head, _) in replies.items()})
+        about = {"slot": self.slot, **server.label}
+        replies = {n: wire.opened(n, a, ("weights",), about)[0] for n, a in answers.items()}
+        answer = agreed(replies)
         after = state
         if isinstance(rule, Combine):  # as far as it follows from scalars
             draws = wire.generator_of(wire.randomness(generator))
@@ -268,14 +259,7 @@ class EncryptedRows(SealedRows["Server"]):
 
 
 def agreed(headers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return one of the sites' answers, which must all be the same.
-
-    Args:
-        headers: Site -> the header of its answer.
-
-    Raises:
-        BadReply: They differ; it names the sites that are alone with theirs.
-    """
+    """Return one of the sites' answers, which must all be the same."""
     texts = {n: json.dumps([h["weights"], h["state"]]) for n, h in headers.items()}
     ranks = Counter(texts.values()).most_common()
     if len(ranks) > 1:
@@ -288,12 +272,7 @@ def agreed(headers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 class Server(ServerSide):
-    """The server's side: made of public bytes, and of nothing else.
-
-    Args:
-        files: Those of the server's keys.
-        width: As the sites have it.
-    """
+    """The server's side: made of public bytes, and of nothing else."""
 
     form = "encrypted"
     stack = EncryptedRows
@@ -310,22 +289,15 @@ class Server(ServerSide):
     def deliver(
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
     ) -> Tensor:
-        """Return a sum, decrypted by a participant and rounded; the rounds take turns.
-
-        Args:
-            header: What is said of it.
-            parts: The sum's ciphertexts.
-            rows: What was summed.
-            ask: How sites are asked.
-        """
+        """Return a sum, decrypted by a participant and rounded; the rounds take turns."""
         name = rows[self.label["round"] % len(rows)].client
         if not header["size"]:
             return torch.zeros(0, dtype=rows[0].dtype)
         answers = ask({name: wire.pack({"kind": "open", **header}, parts)})
         if name not in answers:
             raise BadReply(f"site {name!r} did not open the sum of {header['slot']!r}.")
-        sums = wire.accepted(answers, "sum", {"slot": header["slot"], **self.label})
-        _, (content,) = sums[name]
+        about = {"slot": header["slot"], **self.label}
+        _, (content,) = wire.opened(name, answers[name], ("sum",), about)
         vector = torch.frombuffer(bytearray(content), dtype=rows[0].dtype)
         if len(vector) != header["size"] or not bool(torch.isfinite(vector).all()):
             raise BadReply(f"site {name!r} opened the sum of {header['slot']!r} wrongly.")

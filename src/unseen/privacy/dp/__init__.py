@@ -1,9 +1,8 @@
 """Differential privacy by clipping and noise: of single examples (DP-SGD), or of whole clients.
 
-Note:
-    Both are put on at the client, around the method that a study names, so that whoever receives a
-    reply, the server first, receives what is noised already. What a method sends besides its
-    clipped and noised rows is refused or left out.
+Both are put on at the client, around the method that a study names, so that whoever receives a
+reply, the server first, receives what is noised already. What a method sends besides its clipped
+and noised rows is refused or left out.
 """
 
 from typing import Any
@@ -30,12 +29,7 @@ __all__ = [
 
 
 def read(examples: str, clients: str) -> tuple[Examples | None, Clients | None]:
-    """Return the study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing.
-
-    Args:
-        examples: The study's `privacy.examples`.
-        clients: The study's `privacy.clients`.
-    """
+    """Return the study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing."""
     noises: list[Any] = []
     for where, text, kind in (("examples", examples, Examples), ("clients", clients, Clients)):
         calls = parse(text) if text else [None]
@@ -55,15 +49,7 @@ def private(
 ) -> Method:
     """Return the method with its clients' noise.
 
-    Args:
-        method: The method without noise.
-        examples: The noise on single examples' gradients, or none.
-        clients: The noise on clients' rows, or none.
-        participation: Of a round, as in the study.
-        summed: Whether the channel shows the server no more than sums of rows.
-
-    Raises:
-        Incompatible: No bound would hold; the error has the reason.
+    `summed` says whether the channel shows the server no more than sums of rows.
     """
     if examples is not None:
         method = with_example_noise(method, examples)

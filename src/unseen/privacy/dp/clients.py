@@ -48,14 +48,7 @@ class Clients(Noise, named="dp"):
 
 @dataclass(frozen=True)
 class NoisedRows(Wrapper):
-    """Another local whose rows leave clipped, all together, and noised; no scalar leaves.
-
-    Attributes:
-        inner: The other local.
-        dp: How they are clipped and noised.
-        slots: Slot -> the inbox entry that it writes; all of them are differences.
-        participation: Of a round, as in the study.
-    """
+    """Another local whose rows leave clipped, all together, and noised; no scalar leaves."""
 
     inner: Local
     dp: Clients
@@ -97,14 +90,7 @@ def with_client_noise(
 ) -> Method:
     """Return the method whose clients' rows are private as wholes, and rules that know the noise.
 
-    Args:
-        method: The method without noise.
-        dp: How rows are clipped and noised.
-        participation: Of a round, as in the study.
-        summed: Whether the channel shows the server no more than sums of rows.
-
-    Raises:
-        Incompatible: No bound would hold, or only one for a sum that the server sees through.
+    `summed` says whether the channel shows the server no more than sums of rows.
     """
     name = f"{method.name}+dp"
     if dp.trust == "sum" and not summed:
@@ -149,10 +135,9 @@ class Denoised(Gram):
         inner: The rule.
         deviation: s.
 
-    Note:
-        The other inner products are right on average, and norms would be too large. What is left of
-        a squared norm is at least s² √(2 P_b), one standard deviation of the noise's own, below
-        which nothing is known of it.
+    The other inner products are right on average, and norms would be too large. What is left of a
+    squared norm is at least s² √(2 P_b), one standard deviation of the noise's own, below which
+    nothing is known of it.
     """
 
     inner: Any

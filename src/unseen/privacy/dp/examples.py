@@ -43,9 +43,8 @@ class Examples(Noise, named="dp"):
             of linear layers alone.
         seed: For tests only; noise and batches then follow from it, and nothing is protected.
 
-    Note:
-        B is the training's batch size; every example is in a step's batch with probability B / n,
-        drawn independently (Poisson sampling), as the accountants assume.
+    B is the training's batch size; every example is in a step's batch with probability B / n, drawn
+    independently (Poisson sampling), as the accountants assume.
 
     Source:
         Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums divided
@@ -60,10 +59,7 @@ class Examples(Noise, named="dp"):
 class Noised:
     """The gradient of DP-SGD in `Backprop`'s place; see `Examples`.
 
-    Attributes:
-        loss: The loss; a mean over examples.
-        dp: How they are clipped and noised.
-        expected: B, the expected size of a batch; None where the whole training split is one.
+    `expected` is B, the expected size of a batch; None where the whole training split is one.
     """
 
     loss: Loss
@@ -96,9 +92,8 @@ class Noised:
 class Poisson:
     """Batches of independent draws: every example with probability B / n, in every step.
 
-    Note:
-        There are as many steps as shuffled batches would be; a batch may be of any size, 0
-        included. Which example was drawn is secret, since that amplifies the privacy of a batch.
+    There are as many steps as shuffled batches would be; a batch may be of any size, 0 included.
+    Which example was drawn is secret, since that amplifies the privacy of a batch.
     """
 
     def __call__(
@@ -126,9 +121,8 @@ def steps_of(count: int, recipe: Training) -> int:
 class Guarded(Wrapper):
     """Another local with the client's secret at hand, whose reply keeps only what is public.
 
-    Note:
-        Left out is every scalar but the number of examples, of steps and what follows from them;
-        so the mean training loss is.
+    Left out is every scalar but the number of examples, of steps and what follows from them; so the
+    mean training loss is.
     """
 
     inner: Local
@@ -144,11 +138,7 @@ class Guarded(Wrapper):
 
 
 def with_example_noise(method: Method, dp: Examples) -> Method:
-    """Return the method whose clients train by DP-SGD.
-
-    Raises:
-        Incompatible: Something that leaves a client does not follow from the noised steps.
-    """
+    """Return the method whose clients train by DP-SGD."""
     name = f"{method.name}+dp"
     for exchange in method.exchanges:
         if exchange.slots and exchange.name != TRAIN:
@@ -189,15 +179,7 @@ def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: st
 
 
 def output_loss(loss: Loss, name: str) -> OutputLoss:
-    """Return a loss as a mean over examples, each of which counts for itself.
-
-    Args:
-        loss: The training's loss.
-        name: What an error says cannot be.
-
-    Raises:
-        Incompatible: One example's loss depends on others, or may do so.
-    """
+    """Return a loss as a mean over examples, each of which counts for itself."""
     if type(loss) is SquaredError:
         return squared_error
     if type(loss) is Hazards:
@@ -237,19 +219,8 @@ def clipped_sum(
 ) -> Tensor:
     """Leave Σ_n min(1, C / ‖g_n‖) g_n in `model.gradient`, and return the mean loss.
 
-    g_n is example n's gradient over all parameters together.
-
-    Args:
-        model: The network, in whose gradient the sum is left.
-        loss: A mean over examples.
-        x: The batch's inputs.
-        y: Its labels.
-        clip: C.
-        chunk: How many gradients are formed at a time, where not by algebra.
-        algebra: Whether to use matrix products, for networks of linear layers.
-
-    Returns:
-        The batch's mean loss.
+    g_n is example n's gradient over all parameters together; `algebra` takes matrix products, for
+    networks of linear layers, else `chunk` gradients are formed at a time.
     """
     model.gradient.zero_()
     if not len(y):
@@ -291,9 +262,8 @@ def _by_algebra(model: Model, loss: OutputLoss, x: Tensor, y: Tensor, clip: floa
 def factors(squares: Tensor, clip: float) -> Tensor:
     """Return min(1, C / ‖g‖) for squared norms [N]; 1 for a gradient of 0, 0 for one beyond floats.
 
-    Note:
-        A gradient that is not finite counts as 0, since a reply that is not finite would say, past
-        all noise, that there is such an example.
+    A gradient that is not finite counts as 0, since a reply that is not finite would say, past all
+    noise, that there is such an example.
 
     Example:
         >>> factors(torch.tensor([4.0, 0.25, 0.0]), 1.0)

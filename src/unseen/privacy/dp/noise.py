@@ -1,11 +1,10 @@
 """What both kinds of noise share: random numbers that nobody can guess, and what they refuse.
 
-Note:
-    torch's generator on the CPU keeps 32 bits of its seed, so that whoever sees one noised vector
-    can try all of them: privacy's noise never comes from it. Here every number is read off
-    SHAKE-128 over 256 secret bits and all that the client's answer depends on, at a real site the
-    whole message. The same message has the same answer, and so costs no privacy twice; any other
-    message has other noise, also one that changes only what the server says of the data.
+torch's generator on the CPU keeps 32 bits of its seed, so that whoever sees one noised vector can
+try all of them: privacy's noise never comes from it. Here every number is read off SHAKE-128 over
+256 secret bits and all that the client's answer depends on, at a real site the whole message. The
+same message has the same answer, and so costs no privacy twice; any other message has other noise,
+also one that changes only what the server says of the data.
 """
 
 from __future__ import annotations
@@ -39,12 +38,7 @@ SERVERS = frozenset({"client", "progress", "rounds", "prior"})
 
 
 class Stream:
-    """Numbers in float64 that follow from a key alone, each call's after the last one's.
-
-    Args:
-        key: The secret.
-        purpose: What the numbers are for; another purpose has others.
-    """
+    """Numbers in float64 that follow from a key alone, each call's after the last one's."""
 
     def __init__(self, key: bytes, purpose: str) -> None:
         self.key, self.calls = key + purpose.encode(), 0
@@ -64,9 +58,8 @@ class Stream:
     def normal(self, count: int) -> Tensor:
         """Return standard normal numbers [count]: Box–Muller, the halved sum of four.
 
-        Note:
-            One draw of a textbook generator can give away, by which floating-point numbers it can
-            reach, what it was added to; a sum of four hides that.
+        One draw of a textbook generator can give away, by which floating-point numbers it can
+        reach, what it was added to; a sum of four hides that.
 
         Source:
             Holohan and Braghin 2021.
@@ -84,11 +77,7 @@ class Stream:
 def keyed_memory(memory: Memory, inbox: Inbox, turn: Turn, seed: int | None) -> Memory:
     """Return the memory with the client's secret, made now if there is none, and a key.
 
-    Args:
-        memory: What the client keeps.
-        inbox: What it received.
-        turn: The exchange, whose key it is.
-        seed: For tests; the secret then follows from it and hides nothing.
+    `seed` is for tests: the secret then follows from it and hides nothing.
     """
     secret = from_tensor(memory[SECRET]) if SECRET in memory else b""
     if seed is not None:
@@ -124,13 +113,7 @@ class Noise(Checked, named="dp"):
 
 
 def check_scalars(name: str, exchange: Exchange, allowed: frozenset[str]) -> None:
-    """Refuse rules that read what a private client does not report.
-
-    Args:
-        name: The method with its noise.
-        exchange: The exchange whose rules are checked.
-        allowed: The scalars that a client reports.
-    """
+    """Refuse rules that read what a private client does not report."""
     for slot in exchange.slots.values():
         needs = slot.combine.all_needs() if slot.combine is not None else ()
         if lacking := sorted({*needs} - allowed - SERVERS):

@@ -21,7 +21,7 @@ Departs from:
 
 from unseen.privacy.masks.masked_site import Site
 from unseen.privacy.masks.masked_sums import MaskedRows, Server
-from unseen.privacy.masks.streams import exposed, fixed, make_keys, masked, stream
+from unseen.privacy.masks.shares import exposed, fixed, make_keys, masked, stream
 
 __all__ = [
     "MaskedRows", "Server", "Site", "exposed", "fixed", "make_keys", "masked", "stream",

@@ -12,7 +12,7 @@ import numpy as np
 from unseen.errors import BadReply
 from unseen.privacy import wire
 from unseen.privacy.masks import shares
-from unseen.privacy.masks.streams import Integers
+from unseen.privacy.masks.shares import Integers
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Deal:
-    """The public parts of seeds that sites shared with each other.
-
-    Attributes:
-        id: Its number.
-        names: The sites.
-        own: Site -> the parts that it published.
-    """
+    """The public parts of seeds that sites shared with each other."""
 
     id: str
     names: list[str]
@@ -121,13 +115,7 @@ def shares_in(
 ) -> list[bytes]:  # fmt: skip
     """Return the shares that a site gives up, each as it was dealt to it.
 
-    Args:
-        name: The site.
-        head: The header of its answer.
-        parts: The shares, one of each site's seeds.
-        deal: The seeds' public parts.
-        slot: Whose sum it is.
-        came: Sites whose vectors came: of these it is the second share.
+    Of sites in `came`, whose vectors are here, it is the second share.
     """
     content = counted(name, head, parts, len(deal.names))
     for dealer, share in zip(deal.names, content, strict=True):
@@ -139,13 +127,10 @@ def shares_in(
 def blamed(accused: Mapping[str, Sequence[str]], others: int) -> dict[str, str]:
     """Return who is left out of a sum because of shares that cannot be used, and why.
 
-    Args:
-        accused: Site -> whose shares it cannot use.
-        others: How many could accuse one site.
+    `accused` has, by site, whose shares it cannot use; `others` could accuse one site.
 
-    Note:
-        Whom more than half of the others accuse is left out by itself. Of two of whom one accuses
-        the other, nobody else can tell which one lies: both are left out.
+    Whom more than half of the others accuse is left out by itself. Of two of whom one accuses the
+    other, nobody else can tell which one lies: both are left out.
     """
     by = Counter(name for names in accused.values() for name in set(names))
     why = "the shares that it dealt to the others do not fit what it published"

@@ -18,7 +18,7 @@ from unseen.errors import BadReply
 from unseen.privacy import kinds, wire
 from unseen.privacy.kinds import QUESTION
 from unseen.privacy.masks import shares
-from unseen.privacy.masks.streams import fixed, masked, own_stream, purpose
+from unseen.privacy.masks.shares import fixed, masked, own_stream, purpose
 
 #: How many times as heavy as another a row may be that is hidden by it.
 HEAVY = 20.0
@@ -27,20 +27,11 @@ HEAVY = 20.0
 class Site(kinds.Site):
     """A site's side: it keeps its rows until it knows the weights, and sends them masked.
 
-    Args:
-        method: The method.
-        name: The site.
-        files: Its key, and everybody's public keys.
-        quorum: Fewest clients of one sum.
-        threshold: More than this share of the clients of a sum must help to open it.
-        step: Values are rounded to multiples of 2^-step.
-
-    Note:
-        In this order, and each for the last answer of the kind before alone: it shares new seeds
-        among those who take part; sends its masked row; says who is left; and gives the shares
-        that open the sum of those. A sum that was opened is final: of the rows of this exchange in
-        this round no other sum is opened, whatever they were made from, since the two would differ
-        by rows of few sites.
+    In this order, and each for the last answer of the kind before alone: it shares new seeds among
+    those who take part; sends its masked row; says who is left; and gives the shares that open the
+    sum of those. A sum that was opened is final: of the rows of this exchange in this round no
+    other sum is opened, whatever they were made from, since the two would differ by rows of few
+    sites.
     """
 
     remembers = True
@@ -59,6 +50,7 @@ class Site(kinds.Site):
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
         """Return what the rows were made from, the rows, and whom each sum was asked among."""
+        # The last says which sum of which rows was opened, over all exchanges of the run.
         return {
             "received": wire.digest_of(inbox).hex(),
             "held": {},
@@ -119,9 +111,8 @@ class Site(kinds.Site):
     def mask(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
         """Return a row under its masks, or whose shares do not fit what they published.
 
-        Note:
-            The others' shares come with the question, and stay. A wrong one leaves this site's row
-            unmasked: whoever dealt it could not be told from somebody else.
+        The others' shares come with the question, and stay. A wrong one leaves this site's row
+        unmasked: whoever dealt it could not be told from somebody else.
         """
         deal, slot = self._deal(header), header["slot"]
         self._company(header)
@@ -198,22 +189,17 @@ class Site(kinds.Site):
         if len(vouched & set(present)) < deal["least"]:
             raise BadReply(f"{len(vouched)} vouch for who is left; {deal['least']} are needed.")
         self._check_opened(slot, sum, present)
-        self._opened[self._row(slot)] = self._contents(sum, present)
+        self.pending["final"][self._row(slot)] = self._contents(sum, present)
         # The second share is of what covers a vector that came, the first of what covers others.
         given_up = [
             bytes.fromhex(deal["shares"][name][slot][name in present]) for name in deal["names"]
         ]
         return wire.pack({"kind": "unmasked", "slot": slot, **self.label}, given_up)
 
-    @property
-    def _opened(self) -> dict[str, str]:
-        """Which sum of which rows was opened, over all exchanges of the run, by digests."""
-        opened: dict[str, str] = self.pending["final"]
-        return opened
-
     def _check_opened(self, slot: str, sum: Mapping[str, Any], present: Sequence[str]) -> None:
         """Refuse another sum of the rows of this position than the one that was opened."""
-        if self._opened.get(self._row(slot)) not in (None, self._contents(sum, present)):
+        before = self.pending["final"].get(self._row(slot))
+        if before not in (None, self._contents(sum, present)):
             other = f"another sum of the rows of {slot!r} was opened in this round before"
             raise BadReply(f"{other}: the two would differ by rows of few sites.")
 
@@ -281,13 +267,7 @@ class Site(kinds.Site):
         self.pending["asked"][slot] = names
 
     def _check_weights(self, slot: str, names: Sequence[str], weights: Any) -> None:
-        """Refuse weights by which a sum would be the rows of too few clients.
-
-        Args:
-            slot: Whose sum it is, for the message.
-            names: Those in the sum.
-            weights: Theirs [K, blocks].
-        """
+        """Refuse weights by which a sum would be the rows of too few clients."""
         equal = weighs_alike(self.exchanges.get(self.label["exchange"]), slot)
         for w in np.asarray(weights, dtype=float).T:
             if not np.isfinite(w).all():
@@ -304,15 +284,7 @@ class Site(kinds.Site):
 
 
 def checked_shares(content: bytes, marks: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the shares in a bundle: slot -> both, as text.
-
-    Args:
-        content: The bundle, opened.
-        marks: Slot -> what its site published of both.
-
-    Raises:
-        BadReply: They are not what was published.
-    """
+    """Return the shares in a bundle: slot -> both, as text."""
     try:
         own_shares = {slot: list(map(str, halves)) for slot, halves in json.loads(content).items()}
         fits = {n: [shares.mark(bytes.fromhex(h)) for h in own] for n, own in own_shares.items()}

@@ -25,7 +25,7 @@ from unseen.privacy.masks.masked_answers import (
     shares_in,
     vector_in,
 )
-from unseen.privacy.masks.streams import Integers, own_stream, purpose, stream
+from unseen.privacy.masks.shares import Integers, own_stream, purpose, stream
 
 LOG = logging.getLogger("flwr")
 T = TypeVar("T")
@@ -73,10 +73,9 @@ class MaskedRows(SealedRows["Server"]):
     def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
         """Return Σ w_i u_i [P], exact to half a step for each client.
 
-        Note:
-            Who leaves once its seeds are shared is left out of the sum. The rules begin again
-            without it; where they give the others weights in the old proportion, as every mean
-            does, the vectors that came are opened and nobody is asked for a row again.
+        Who leaves once its seeds are shared is left out of the sum. The rules begin again without
+        it; where they give the others weights in the old proportion, as every mean does, the
+        vectors that came are opened and nobody is asked for a row again.
         """
         (_, P), dtype, server = self.shape, self.sealed[0].dtype, self.server
         if not P:
@@ -225,11 +224,7 @@ class MaskedRows(SealedRows["Server"]):
     ) -> dict[str, T]:  # fmt: skip
         """Return what sites answer; an answer that cannot be used is the fault of its site.
 
-        Args:
-            questions: Site -> question.
-            kinds: What an answer may be.
-            about: What else it must say, beside the exchange.
-            read: Returns the content of an answer, or raises what is wrong with it.
+        `about` is what it must say beside the exchange.
         """
         label, replies = {**about, **self.server.label}, dict[str, T]()
         for name, answer in self.ask(questions).items():

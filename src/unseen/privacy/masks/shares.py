@@ -1,4 +1,4 @@
-"""Seeds that t of n sites can make again, and what sites say to each other through a server.
+"""Streams of masks, seeds that t of n sites can make again, and what sites tell each other.
 
 A seed of 128 bits is shared by Shamir's scheme over GF(2^128) (PyCryptodome): any t shares give it,
 t − 1 say nothing about it. A site encrypts each share for the one that gets it, with a key that the
@@ -16,17 +16,23 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from unseen.errors import BadReply, optional
 from unseen.privacy import wire
 
-#: Bytes of a seed and of a share, and of the salt before a sealed content.
-SEED, SALT = 16, 32
+#: Bytes of a seed and of a share.
+SEED = 16
+#: What sites seal for each other.
+INFO = b"unseen masks 2 between sites"
 #: One site's long-term key with another's public one: (private, public).
 Pair = tuple[bytes, bytes]
+Integers = NDArray[np.uint64]
 
 
 def least(share: float, count: int, quorum: int) -> int:
@@ -56,15 +62,8 @@ def joined(
 ) -> bytes:  # fmt: skip
     """Return the seed that t shares give.
 
-    Args:
-        shares: Those that came, by site, each as its `mark` says that it was dealt.
-        t: How many are needed.
-        names: All among whom it was shared.
-        fits: Whether a seed is the one that was shared; it looks at what its site published.
-        whose: Whose seed it is.
-
-    Raises:
-        BadReply: They give another seed: whoever dealt them published something else.
+    Each share is as its `mark` says that it was dealt. `fits` compares a seed with what its site
+    published.
     """
     places = {name: place for place, name in enumerate(sorted(names), 1)}
     some = [(places[name], shares[name]) for name in sorted(shares)[:t]]
@@ -98,8 +97,7 @@ def commitment(seed: bytes) -> str:
 def mark(share: bytes) -> str:
     """Return what is published of a share, so that it is known again.
 
-    Note:
-        Each share by itself is 128 random bits, of which a hash says nothing.
+    Each share by itself is 128 random bits, of which a hash says nothing.
     """
     return hashlib.sha256(b"unseen masks 2 share " + share).hexdigest()
 
@@ -107,39 +105,98 @@ def mark(share: bytes) -> str:
 def sealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
     """Return a content that the other site alone can read, and know to be this site's.
 
-    Args:
-        pair: This site's private key and the other's public one.
-        content: What is sealed; nothing where `about` alone is to be vouched for.
-        about: What it belongs to, from whom and to whom among it.
+    `about` says what it belongs to, from whom and to whom. Without a content it vouches for that.
     """
-    salt, bound = os.urandom(SALT), _bound(about)
-    return salt + bytes(_cipher(pair, salt).encrypt(bytes(12), content, bound))
+    return wire.sealed(_common(pair), INFO, content, _bound(about))
 
 
 def unsealed(pair: Pair, content: bytes, about: Mapping[str, Any]) -> bytes:
-    """Return what another site sealed for this one.
-
-    Raises:
-        BadReply: It was changed, or belongs to something else.
-    """
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        cipher = _cipher(pair, content[:SALT])
-        return bytes(cipher.decrypt(bytes(12), content[SALT:], _bound(about)))
-    except (InvalidTag, ValueError):
-        whose = about.get("from")
-        raise BadReply(f"what came in the name of {whose!r} is not what it sealed.") from None
+    """Return what another site sealed for this one."""
+    fault = BadReply(f"what came in the name of {about.get('from')!r} is not what it sealed.")
+    return wire.unsealed(_common(pair), INFO, content, _bound(about), fault)
 
 
 def _bound(about: Mapping[str, Any]) -> bytes:
     return json.dumps(about, sort_keys=True).encode()
 
 
-def _cipher(pair: Pair, salt: bytes) -> Any:
-    """Return a cipher for one message: the salt makes the key, so that the nonce may be 0."""
+def _common(pair: Pair) -> bytes:
+    """Return the secret that the owners of two keys alone can make."""
     x25519 = wire.primitives("asymmetric.x25519")
     own = x25519.X25519PrivateKey.from_private_bytes(pair[0])
-    secret = own.exchange(x25519.X25519PublicKey.from_public_bytes(pair[1]))
-    key = wire.derived_key(secret, b"unseen masks 2 between sites", salt)
-    return wire.primitives("ciphers.aead").ChaCha20Poly1305(key)
+    return bytes(own.exchange(x25519.X25519PublicKey.from_public_bytes(pair[1])))
+
+
+def make_keys() -> tuple[bytes, bytes]:
+    """Return the keys of one site, (private, public), 32 bytes each."""
+    key = wire.primitives("asymmetric.x25519").X25519PrivateKey.generate()
+    return key.private_bytes_raw(), key.public_key().public_bytes_raw()
+
+
+def stream(private: bytes, other: bytes, purpose: str, count: int) -> Integers:
+    """Return numbers that only the two owners of the keys can make, for one purpose.
+
+    A purpose is never the same twice.
+    """
+    key = wire.derived_key(_common((private, other)), b"unseen masks 1 " + purpose.encode())
+    return _numbers(key, count)
+
+
+def own_stream(seed: bytes, purpose: str, count: int) -> Integers:
+    """Return numbers that only who knows a seed can make, for one purpose."""
+    return _numbers(wire.derived_key(seed, b"unseen masks 2 own " + purpose.encode()), count)
+
+
+def _numbers(key: bytes, count: int) -> Integers:
+    """Return the stream of a key, which is for this one alone: its counter may begin anywhere."""
+    ciphers = wire.primitives("ciphers")
+    cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
+    return np.frombuffer(cipher.encryptor().update(bytes(8 * count)), np.uint64)
+
+
+def fixed(values: NDArray[np.float64], step: int, count: int) -> Integers:
+    """Return values in multiples of 2^-step, as integers mod 2^64."""
+    scaled = np.rint(np.ldexp(values, step))
+    largest = float(np.abs(scaled).max(initial=0.0))
+    if largest * count >= 2.0**62:
+        # Not how large the largest is: that is a number of the row.
+        what = f"{count} updates as large as this site's would overflow 64 bits"
+        remedy = f"Take 'masks(step={max(8, step - 12)})', or a lower learning rate."
+        raise BadReply(f"{what} in steps of 2^-{step}.", remedy=remedy)
+    return scaled.astype(np.int64).view(np.uint64)
+
+
+def masked(
+    name: str,
+    private: bytes,
+    publics: Mapping[str, bytes],
+    names: Sequence[str],
+    purpose: str,
+    numbers: Integers,
+) -> Integers:
+    """Return the numbers under a client's masks with each of the others."""
+    total = numbers.copy()
+    for other in names:
+        if other != name:
+            r = stream(private, publics[other], purpose, len(numbers))
+            total = total + r if name < other else total - r
+    return total
+
+
+def purpose(header: Mapping[str, Any], received: str) -> str:
+    """Bind masks to the weights, participants and model received, so that none is used twice."""
+    bound = {k: header[k] for k in ("round", "exchange", "slot", "names", "once")}
+    weights = json.dumps([header["weights"], header["blocks"]]).encode()
+    bound |= {"received": received, "weights": hashlib.sha256(weights).hexdigest()}
+    return json.dumps(bound, sort_keys=True)
+
+
+def exposed(rows: Tensor, step: int) -> list[bytes | Tensor]:
+    """Return what the server holds of each row of [K, P] for equal weights; keys are lost."""
+    pairs = {f"{k:04d}": make_keys() for k in range(len(rows))}
+    publics = {name: public for name, (_, public) in pairs.items()}
+    covered: list[bytes | Tensor] = []
+    for (name, (private, _)), row in zip(pairs.items(), rows, strict=True):
+        numbers = fixed(row.double().cpu().numpy() / len(rows), step, len(rows))
+        covered.append(masked(name, private, publics, list(pairs), "seen", numbers).tobytes())
+    return covered

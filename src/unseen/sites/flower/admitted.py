@@ -21,7 +21,6 @@ from unseen.methods.local.train import reads_validation
 from unseen.privacy import blind, channel, kinds
 from unseen.privacy.dp import NoisedRows, mechanism
 from unseen.sites.flower import terms
-from unseen.sites.flower.column_sums import sums_received
 from unseen.sites.flower.script import (
     Agreement,
     Due,
@@ -31,12 +30,12 @@ from unseen.sites.flower.script import (
     role_in,
     tasks_by_plan,
 )
-from unseen.sites.flower.site import Site, load
+from unseen.sites.flower.site import Site, load, sums_received
 from unseen.sites.flower.site_question import EXCHANGE, SUMS, Question, match
 from unseen.sites.flower.terms import Refused, Terms
-from unseen.sites.flower.trained_counts import trained_counts
-from unseen.sites.policy.proposals import SHORT, Proposal
+from unseen.sites.policy.approvals import SHORT, Proposal
 from unseen.sites.policy.site_ledger import Line, SiteLedger
+from unseen.sites.policy.spending import trained_counts
 from unseen.studies.execution.checks import check_clients
 from unseen.studies.execution.frozen import featured
 from unseen.studies.execution.label_kinds import chosen_metrics
@@ -57,11 +56,7 @@ class Admitted:
     site's rules and approved. Whatever it says follows from the approved study, the site's data and
     what the run's sites agreed on.
 
-    Attributes:
-        site: The site.
-        question: The question.
-        agreed: The study as the site approves it.
-        rows: The digest of the rows of its reply, noise and all, before a channel sealed them.
+    `rows` is the digest of the rows of its reply, noise and all, before a channel sealed them.
     """
 
     def __init__(self, site: Site, question: Question) -> None:

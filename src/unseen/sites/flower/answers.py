@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unseen.core import Exchange, Reply
+from unseen.core.metrics.evaluation import Evaluate
+from unseen.core.parts import innermost
 from unseen.core.replies import NOT_FINITE
 from unseen.engine.messages import Value
 from unseen.errors import BadReply
@@ -23,6 +26,8 @@ from unseen.visible import visible
 LOG = logging.getLogger("flwr")
 #: Of an answer about a model: a site's figures with intervals, and its rows by probability.
 RESULTS, COUNTS = "results", "counts"
+#: Columns of a table that no site sends.
+GIVEN = {"client", "progress", "rounds"}
 #: Returns what is wrong with an answer that was read, or nothing.
 Judge = Callable[[Mapping[str, Value]], str | None]
 
@@ -30,13 +35,7 @@ Judge = Callable[[Mapping[str, Value]], str | None]
 def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Facts:
     """Return what a new node says of itself.
 
-    Args:
-        parcel: Its answer, if it gave one.
-        fault: Else why it gave none.
-        keyed: The name that its key is registered for; empty without keys.
-
-    Raises:
-        Refused: It says nothing that can be read, or is not whose key it has.
+    `fault` is why it gave no answer, `keyed` the name that its key is registered for, if any.
     """
     answer = parcel or {}
     if "facts" not in answer:
@@ -52,12 +51,7 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
 
 
 def check_same(facts: Facts, agreed: Mapping[str, str]) -> None:
-    """Refuse a site whose data are not those with which the run began.
-
-    Args:
-        facts: What the site says of its data now.
-        agreed: Site -> the digest of its data then.
-    """
+    """Refuse a site whose data are not those with which the run began."""
     if facts.digest != agreed.get(facts.site, facts.digest):
         what = f"the data of site {facts.site!r} changed since this run began"
         remedy = "Bring them back, or start a run of its own in another folder."
@@ -107,14 +101,7 @@ def figures_of(
 ) -> tuple[dict[str, Any], Tensor | None]:
     """Return a site's figures of a model, and its counts of rows by probability if it sent any.
 
-    Args:
-        answer: Its answer.
-        role: What it is in the task.
-        metrics: Names of those that were asked for.
-        stated: How many rows it can have; None where it did not say.
-
-    Raises:
-        BadReply: They are not what was asked for.
+    `stated` is how many rows it can have, None where it did not say.
     """
     try:
         content = json.loads(text_in(answer, RESULTS))
@@ -165,3 +152,57 @@ def _counts(counts: Value | None, rows: int) -> Tensor | None:
 def reasons(faults: Mapping[str, object]) -> str:
     """Return what became of each, to follow a message."""
     return "".join(f"; {site}: {str(why).rstrip('.')}" for site, why in sorted(faults.items()))
+
+
+def beyond(reply: Reply, stated: int | None) -> str | None:
+    """Return how a reply claims another number of examples than its site can have, or None.
+
+    `stated` is the most that it may claim, None where the site did not say.
+    """
+    for name, count in reply.scalars.items():
+        if name.partition("@")[0] != "examples":
+            continue
+        if (name == "examples") == isinstance(count, Tensor):
+            return f"{'a list' if name == 'examples' else 'one number'} as {name!r}"
+        counts = torch.as_tensor(count, dtype=torch.float64)
+        if bool((counts < 0).any() | (counts % 1 != 0).any()):
+            return f"{_listed(counts)} as {name!r}, where whole numbers from 0 on belong"
+        if stated is not None and float(counts.sum()) > stated:
+            return f"{_listed(counts)} as {name!r}, and it said that it has {stated}"
+    return None
+
+
+def _listed(counts: Tensor) -> str:
+    return ", ".join(f"{count:.12g}" for count in counts.flatten().tolist()[:8])
+
+
+def unlike(reply: Reply, exchange: Exchange) -> str | None:
+    """Return how scalars are others than those that an exchange asks for, or None.
+
+    Where few sites answer, what most of them sent says nothing of what was asked for.
+    """
+    own = [slot.combine for slot in exchange.row_slots.values() if slot.view is None]
+    for rule in filter(None, own):
+        for name in set(rule.all_needs()) - GIVEN - reply.scalars.keys():
+            return f"no {name!r} among its scalars, which {type(rule).__name__} reads"
+    local = innermost(exchange.local)
+    if not isinstance(local, Evaluate):
+        return None
+    expected = scalars_of(local)
+    sizes = {n: tuple(s.shape) if isinstance(s, Tensor) else () for n, s in reply.scalars.items()}
+    for name in sorted({*expected, *sizes}):
+        if name not in sizes:
+            return f"no {name!r} among its metrics"
+        if sizes[name] != expected.get(name):
+            return f"{name!r} among its metrics, which nobody asked for so"
+    return None
+
+
+def scalars_of(local: Evaluate) -> dict[str, tuple[int, ...]]:
+    """Return the name and the shape of every scalar of an evaluation's reply."""
+    metrics = (f"{metric}{end}" for metric in local.metrics for end in ("", ".undefined"))
+    names = ("examples", *metrics)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, ())
+    for column, count in local.groups.items():
+        shapes |= {f"{name}@{column}": (count,) for name in names}
+    return shapes

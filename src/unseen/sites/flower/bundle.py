@@ -8,14 +8,7 @@ from unseen.version import __version__
 
 
 def write(folder: str | Path) -> Path:
-    """Write the app's folder; the code is that of the package installed at each end.
-
-    Args:
-        folder: The folder, which is replaced.
-
-    Returns:
-        The same folder.
-    """
+    """Write the app's folder; the code is that of the package installed at each end."""
     target = Path(folder)
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a kit's state, if it was removed

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseen.core.atomic import write_atomically
-from unseen.sites.choosing_study import RATE
+from unseen.sites.asked_studies import RATE
 from unseen.sites.flower.server_run import TABLE, Session, followed, opened
 from unseen.sites.flower.site_plan import planned_study
-from unseen.sites.policy.proposals import federated
+from unseen.sites.policy.approvals import federated
 from unseen.studies.choice import Candidates, choose, play
 from unseen.studies.choice.choice_page import paragraph
 from unseen.studies.choice.rates import learning_rate
@@ -35,11 +35,7 @@ RECIPE = "recipe.toml"
 
 @dataclass(frozen=True)
 class Played:
-    """Plays studies of recipes over the sites that agreed to the choice.
-
-    Attributes:
-        session: The choice as the sites approved it.
-    """
+    """Plays studies of recipes over the sites that agreed to the choice."""
 
     session: Session
 
@@ -67,15 +63,9 @@ class Played:
 def run(study: str, out: str, grid: Grid, options: str, sites: Sequence[str] = ()) -> None:
     """Choose among the recipes of a study by the sites behind the grid.
 
-    Args:
-        study: The study's file, as `choosing_study` made it.
-        out: Folder of the answer.
-        grid: Flower's Grid.
-        options: As JSON: groups, rates.
-        sites: Names of the sites to wait for; by default the study's.
+    `options` are groups and rates, as JSON.
 
-    Note:
-        The same call goes on from the last finished round.
+    The same call goes on from the last finished round.
     """
     folder, plan = Path(out), json.loads(options)
     records, rates = folder / "records", plan["rates"]

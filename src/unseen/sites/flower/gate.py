@@ -22,9 +22,8 @@ from unseen.sites.flower.site import Site
 from unseen.sites.flower.site_question import EXCHANGE, HELLO, SUMS, Question, match
 from unseen.sites.flower.terms import FAILED, REFUSED, Refused
 from unseen.sites.kits.signatures import check_study
-from unseen.sites.policy import rare_values, site_ledger, spending, study_rules
-from unseen.sites.policy.approvals import Approvals, Request, unapproved
-from unseen.sites.policy.proposals import SHORT
+from unseen.sites.policy import few_rows, site_ledger, spending, study_rules
+from unseen.sites.policy.approvals import SHORT, Approvals, Request, unapproved
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.studies.settings.study import StudySpec
 
@@ -39,15 +38,7 @@ MANY = "refused more questions today than its ledger has room for."
 
 
 def approved(question: Question, site: Site) -> Request:
-    """Return the request of a question's study, which is signed, allowed and approved.
-
-    Args:
-        question: The question; nothing was computed for it yet.
-        site: The site.
-
-    Raises:
-        Refused: With the rule's name.
-    """
+    """Return the request of a question's study, which is signed, allowed and approved."""
     proposal = question.proposal
     if site.policy.signed:
         try:
@@ -66,16 +57,7 @@ def approved(question: Question, site: Site) -> Request:
 
 
 def admit(question: Question, site: Site, request: Request) -> Admitted:
-    """Return a question that no rule of the site forbids, ready to be answered.
-
-    Args:
-        question: The question; nothing was computed for it yet.
-        site: The site.
-        request: The question's study, as `approved` returned it.
-
-    Raises:
-        Refused: With the rule's name. The words are about study and question, not about the data.
-    """
+    """Return a question that no rule of the site forbids, ready to be answered."""
     asked = Admitted(site, question)
     if asked.study is not asked.agreed:
         _check_rules(site, asked.study)
@@ -119,12 +101,7 @@ def let_out(
 ) -> dict[str, Value]:  # fmt: skip
     """Return an answer, once the site's ledger has it.
 
-    Args:
-        ledger: The site's.
-        question: The question; None where it could not be read.
-        asked: The same, admitted; None where it is refused.
-        echo: What every answer repeats of its question.
-        content: The answer, or why there is none.
+    The question is None where it could not be read, and `asked` where it is refused.
     """
     answer = {**echo, **content}
     try:
@@ -189,15 +166,12 @@ def forms(
         return apart, statement
     releases = spending.releases_of(asked.exchange, asked.counts[0], asked.turn, asked.fewest)
     if releases:
-        apart = {name: (slot, _noised(form)) for name, (slot, form) in apart.items()}
+        for name, (slot, form) in apart.items():
+            apart[name] = slot, "noised" if form == "plain" else f"noised+{form}"
     if asked.kind == terms.ASK:
         return apart, statement
     noised = {"releases": releases, "rows": asked.rows} if releases else {}
     return apart, {"trained": True, **noised, **statement}
-
-
-def _noised(form: str) -> str:
-    return "noised" if form == "plain" else f"noised+{form}"
 
 
 def _study(asked: Admitted) -> Iterator[str]:
@@ -212,10 +186,6 @@ def _study(asked: Admitted) -> Iterator[str]:
     if kind == SUMS and (position.round or asked.role != "source"):
         yield "sums over columns are asked for of sources, once, before the first round"
     _ = asked.turn  # refuses what is no exchange of the study, or is not due
-
-
-def _receipts(asked: Admitted) -> Iterator[str]:
-    return receipts.breaches(asked)
 
 
 def _rounds(asked: Admitted) -> Iterator[str]:
@@ -277,7 +247,7 @@ def _rows(asked: Admitted) -> Iterator[str]:
 def _levels(asked: Admitted) -> Iterator[str]:
     """Yield the columns whose values would leave by name, and may not."""
     label = study_rules.label_of(asked.study.dataset)
-    return (why for why, _ in rare_values.kept_names(asked.site.policy, asked.own, label))
+    return (why for why, _ in few_rows.kept_names(asked.site.policy, asked.own, label))
 
 
 #: What of a question breaks which rule, by kind of question, in the order in which they are
@@ -291,7 +261,7 @@ RULES: Mapping[str, Mapping[str, Check]] = {
     "exchange": {
         "study": _study, "most.questions": _questions, "most.rounds": _rounds,
         "evaluate": _evaluate, "least.sites": _sites, "methods": _methods, "least.steps": _steps,
-        "least.examples": _examples, receipts.RULE: _receipts,
+        "least.examples": _examples, receipts.RULE: receipts.breaches,
     },
     terms.ASK: {"study": _study, "most.questions": _questions, "least.sites": _sites},
     terms.MEASURE: {

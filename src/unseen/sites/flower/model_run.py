@@ -33,14 +33,14 @@ from unseen.serving.decisions import KEY, OF, disclosures
 from unseen.serving.description import ROLES, described
 from unseen.serving.fit import site_rows, write_pages
 from unseen.serving.one_model import RECORDS, check_buffers, one_job, trained_job, write_model
+from unseen.sites.asked_studies import model_study
 from unseen.sites.flower import terms
 from unseen.sites.flower.answers import Judge, figures_of, text_in
-from unseen.sites.flower.question import Question
+from unseen.sites.flower.pulls import Question
 from unseen.sites.flower.server_run import Session, followed, opened
 from unseen.sites.flower.site_backend import Sites
 from unseen.sites.flower.site_messages import POLL
 from unseen.sites.flower.site_model import FILES, FINGERPRINT, SLOTS
-from unseen.sites.model_study import model_study
 from unseen.sites.policy.site_ledger import sizes
 from unseen.studies.execution.prepare import Prepared
 from unseen.studies.execution.runtime import Runtime, composed
@@ -61,15 +61,7 @@ LOOK = 2.0
 
 @dataclass(frozen=True)
 class Finished:
-    """A study over sites whose only job is done.
-
-    Attributes:
-        session: The sites.
-        job: The job.
-        sites: The job's sites, by which they are asked.
-        prepared: What is known of them.
-        out: The model's directory.
-    """
+    """A study over sites whose only job is done."""
 
     session: Session
     job: Job
@@ -137,19 +129,10 @@ def train(
 ) -> Path:
     """Train the study's one model over the sites behind the grid, and hand it to all of them.
 
-    Args:
-        study_file: The study's TOML file.
-        out: The model's directory.
-        grid: Flower's Grid.
-        sites: Names of the sites to wait for; by default the study's.
-        method: The method; empty for the file's.
+    It waits for `sites`, by default the study's, and trains `method`, by default the file's.
 
-    Returns:
-        The directory.
-
-    Note:
-        The same call goes on wherever the last one ended: with the training, or with the sites
-        that have not the model yet.
+    The same call goes on wherever the last one ended: with the training, or with the sites that
+    have not the model yet.
     """
     folder, read = Path(out), partial(model_study, study_file, method or None)
     with followed(folder / RECORDS, read) as (study, status):
@@ -262,11 +245,7 @@ def account(finished: Finished, kind: str, questions: Mapping[str, Question]) ->
 
 
 def deliver(finished: Finished) -> None:
-    """Hand the model to every site of the task, and wait for those that are away.
-
-    Raises:
-        UnseenError: Some have not got it within the study's patience.
-    """
+    """Hand the model to every site of the task, and wait for those that are away."""
     path, link = finished.out / DELIVERED, finished.sites.link
     standing = json.loads(path.read_bytes())
     have: dict[str, str] = standing.setdefault("sites", {})

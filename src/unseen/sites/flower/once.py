@@ -35,10 +35,7 @@ AT, PAYLOAD, STATISTICS = "at", "payload", "sums"
 class Place:
     """A position within a job, in the order in which a run comes to them.
 
-    Attributes:
-        round: The round.
-        order: The exchange's place in it.
-        part: Which question of a channel it is, within the exchange; "" for the exchange itself.
+    `part` is which question of a channel it is, within the exchange; "" for the exchange itself.
     """
 
     round: int
@@ -47,6 +44,10 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.round}/{self.order}/{self.part}"
+
+    @property
+    def file(self) -> str:
+        return f"{self.round}-{self.order}-{self.part}"
 
 
 def place_of(asked: Admitted) -> Place:
@@ -61,14 +62,11 @@ def place_of(asked: Admitted) -> Place:
 
 def _part(asked: Admitted) -> str:
     """Which question of a channel it is: its kind and slot."""
-    head, _ = wire.unpack(_bytes(asked.parcel["question"]), kinds.QUESTION)
+    question = asked.parcel["question"]
+    assert isinstance(question, bytes)
+    head, _ = wire.unpack(question, kinds.QUESTION)
     text = json.dumps([str(head.get("kind")), str(head.get("slot"))])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _bytes(value: Value) -> bytes:
-    assert isinstance(value, bytes)
-    return value
 
 
 def said_of(asked: Admitted) -> dict[str, str]:
@@ -80,12 +78,7 @@ def said_of(asked: Admitted) -> dict[str, str]:
 
 
 def digest_at(asked: Admitted, due: Due) -> str | None:
-    """Return the digest of the message that this site answered at another position of the job.
-
-    Args:
-        asked: A question of the job.
-        due: The exchange at that position.
-    """
+    """Return the digest of the message that this site answered at another position of the job."""
     key = asked.position.key(asked.agreement.run)
     at = f"{key}/{Place(due.turn.round, due.turn.order)}"
     here = (line for line in asked.lines if _is_of(line, asked.proposal.digest, key))
@@ -105,14 +98,7 @@ def check_new(asked: Admitted) -> None:
 
 
 def before(asked: Admitted) -> dict[str, Value] | None:
-    """Return the answer that left before to the same question; None where none did.
-
-    Args:
-        asked: The question.
-
-    Raises:
-        Refused: Another question was answered at the position, or a later one.
-    """
+    """Return the answer that left before to the same question; None where none did."""
     own, key = said_of(asked), asked.position.key(asked.agreement.run)
     used = [line for line in asked.lines if _is_of(line, asked.proposal.digest, key)]
     here, masked = place_of(asked), _masked(asked)
@@ -161,7 +147,7 @@ def _place(line: Mapping[str, Any]) -> Place:
 
 def _stored_answer(asked: Admitted, place: Place) -> dict[str, Value] | None:
     """Return an answer from the disk. One that was lost is made again, but for decrypted ones."""
-    path = asked.folder / ANSWERS / _name(place)
+    path = asked.folder / ANSWERS / place.file
     if path.is_file():
         head, parts = wire.unpack(path.read_bytes(), "an answer that is kept")
         content = dict(zip(head["bytes"], map(bytes, parts), strict=True))
@@ -182,8 +168,4 @@ def keep(asked: Admitted, answer: Mapping[str, Value]) -> None:
     content = {name: value for name, value in answer.items() if isinstance(value, bytes)}
     others = {name: value for name, value in answer.items() if name not in content}
     head = {"bytes": [*content], "others": wire.encode(others)}
-    write_atomically(folder / _name(place), wire.pack(head, [*content.values()]))
-
-
-def _name(place: Place) -> str:
-    return f"{place.round}-{place.order}-{place.part}"
+    write_atomically(folder / place.file, wire.pack(head, [*content.values()]))

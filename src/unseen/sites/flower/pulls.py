@@ -1,4 +1,4 @@
-"""Answers fetched one by one, so that one that was half sent costs its sender alone.
+"""What each site is asked, and its answer, fetched apart so that half of one costs nobody else.
 
 Flower's Grid fetches all answers in one call, which waits minutes for the rest of one whose sender
 has stopped. Here each has a thread of its own, and no more bytes than its question leaves room for.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unseen.engine.messages import Value, unpack, weight
+from unseen.engine.messages import Parcel, Value, unpack, weight
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -25,114 +25,118 @@ LARGER = "an answer larger than the {room:,} bytes that its question leaves room
 #: A SuperNode's number, and when it was started: a site that starts again is another node.
 Node = tuple[int, str]
 _THREAD = threading.local()
+#: How often one site is asked in one exchange if it gives no answer.
+ATTEMPTS = 3
+AWAY = "was not connected"
+#: Bytes that an answer may have beside its rows (names, scalars, envelope).
+SLACK = 2**20
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """What came of one message.
+@dataclass
+class Question:
+    """What one site is asked, and what became of it.
 
-    Attributes:
-        id: Number of the message.
-        parcel: Its answer, if it can be read.
-        fault: Else why there is none.
-        larger: Whether that is since the answer has more bytes than there is room for.
+    `id` is the number of the message that has no answer yet, `attempts` how often this node was
+    asked. A `final` one is not asked again. `entry` is the line of the site's own ledger that its
+    last answer has, as number and hash; the answer may have `room` bytes.
     """
 
-    id: str
-    parcel: dict[str, Value] | None
-    fault: str
-    larger: bool
+    site: str
+    parcel: Parcel
+    sent_at: float = 0.0
+    id: str = ""
+    node: Node = (0, "")
+    attempts: int = 0
+    answer: dict[str, Value] | None = None
+    fault: str = AWAY
+    final: bool = False
+    up: int = 0
+    seconds: float = 0.0
+    entry: str = ""
+    room: int = SLACK
+
+    @property
+    def standing(self) -> str:
+        """Why there is no answer yet, as far as that is known here."""
+        return "was asked, and its answer has not arrived as a whole" if self.id else self.fault
+
+    def again(self, here: Mapping[str, Node]) -> bool:
+        """Return whether the site is to be asked, for the first time or once more."""
+        return not self.final and not self.id and self.site in here and self.attempts < ATTEMPTS
 
 
 @dataclass
 class Pull:
-    """One answer on its way.
+    """An answer on its way, and what came of it.
 
-    Attributes:
-        room: How many bytes it may have.
-        thread: What fetches it.
-        messages: The answer, once it is here.
-        error: What Flower raised instead.
-        larger: Whether it has more bytes than that, so that no more of it is fetched.
+    It may have `room` bytes; of a `larger` one no more is fetched. `fault` is why there is no
+    parcel, and `error` what Flower raised, where the server is gone.
     """
 
     room: int
-    thread: threading.Thread | None = None
-    messages: list[Message] = field(default_factory=list)
-    error: Exception | None = None
+    id: str = ""
+    node: Node = (0, "")
+    parcel: dict[str, Value] | None = None
+    fault: str = ""
     larger: bool = False
+    here: bool = False
+    error: Exception | None = None
 
-    def run(self, grid: Grid, id: str) -> None:
+    def run(self, grid: Grid) -> None:
         _THREAD.pull = self
         try:
-            self.messages = list(grid.pull_messages([id]))
+            for message in list(grid.pull_messages([self.id])):
+                self.here = True
+                self.read(message)
         except Exception as error:
             self.error = error
 
+    def read(self, message: Message) -> None:
+        """Take the answer out of a message, or Flower's word on why there is none."""
+        try:
+            if message.has_error():
+                self.fault = f"no answer: {message.error.reason}"
+            elif message.metadata.src_node_id != self.node[0]:
+                self.fault = "an answer that another node gave in its name"
+            elif weight(message.content) > self.room:
+                self.fault, self.larger = LARGER.format(room=self.room), True
+            else:
+                self.parcel = unpack(message.content)
+        except Exception as error:  # whatever a site sends, the others go on
+            self.fault = f"an answer that cannot be read ({type(error).__name__}: {error})"
+
 
 class Pulls:
-    """The answers that are on their way.
-
-    Args:
-        grid: Flower's Grid.
-    """
+    """The answers that are on their way."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.running: dict[str, Pull] = {}
+        self.running: dict[str, tuple[Pull, threading.Thread]] = {}
 
-    def arrived(self, asked: Mapping[str, tuple[int, Node]]) -> Iterator[Arrival]:
-        """Yield what came of the messages whose answers are here.
-
-        Args:
-            asked: Message -> how many bytes its answer may have, and the node that it was sent to.
-
-        Raises:
-            Exception: Whatever Flower raises where the server is gone.
-        """
-        for id, (room, _) in asked.items():
+    def arrived(self, asked: Mapping[str, tuple[int, Node]]) -> Iterator[Pull]:
+        """Yield what came of the messages whose answers are here."""
+        for id, (room, node) in asked.items():
             if id not in self.running:
-                pull = self.running[id] = Pull(room)
+                pull = Pull(room, id, node)
                 # A daemon: one that waits for a dead sender does not keep the run from ending.
-                pull.thread = threading.Thread(target=pull.run, args=(self.grid, id), daemon=True)
-                pull.thread.start()
+                thread = threading.Thread(target=pull.run, args=(self.grid,), daemon=True)
+                self.running[id] = pull, thread
+                thread.start()
         until = time.monotonic() + WAIT
         for id in asked:  # an answer to anything else waits for who asked for it
-            pull = self.running[id]
-            assert pull.thread is not None
-            pull.thread.join(max(0.0, until - time.monotonic()))
-            if pull.thread.is_alive():
+            pull, thread = self.running[id]
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
                 continue
             del self.running[id]
             if pull.error is not None:
                 raise pull.error
-            yield from (_arrival(id, m, pull.larger, *asked[id]) for m in pull.messages)
-
-
-def _arrival(id: str, message: Message, larger: bool, room: int, node: Node) -> Arrival:
-    """What came of one: the answer, or Flower's word on why there is none."""
-    parcel, fault = None, ""
-    try:
-        if message.has_error():
-            fault = f"no answer: {message.error.reason}"
-        elif message.metadata.src_node_id != node[0]:
-            fault = "an answer that another node gave in its name"
-        elif larger := weight(message.content) > room:
-            fault = LARGER.format(room=room)
-        else:
-            parcel = unpack(message.content)
-    except Exception as error:  # whatever a site sends, the others go on
-        fault = f"an answer that cannot be read ({type(error).__name__}: {error})"
-    return Arrival(id, parcel, fault, larger)
+            if pull.here:
+                yield pull
 
 
 def counted(make: Callable[..., Callable[[str], bytes]], stop: type[Exception]) -> Any:
-    """Return Flower's maker of functions that fetch one piece of a message, with an end.
-
-    Args:
-        make: Flower's own.
-        stop: Its error for what cannot be fetched, by which the rest is not fetched either.
-    """
+    """Return Flower's maker of functions that fetch one piece of a message, with an end."""
 
     def make_counted(*arguments: Any, **named: Any) -> Callable[[str], bytes]:
         pull, lock = make(*arguments, **named), threading.Lock()
@@ -152,3 +156,39 @@ def counted(make: Callable[..., Callable[[str], bytes]], stop: type[Exception]) 
         return pull_counted
 
     return make_counted
+
+
+@dataclass(frozen=True)
+class RollCall:
+    """The sites that a run waits for.
+
+    Where none is `expected` by name, whoever connects is. Without the `needed` nothing begins.
+    """
+
+    expected: Collection[str]
+    needed: Collection[str]
+    minimum: int
+
+    def missing(self, here: Collection[str]) -> list[str]:
+        """Return who is waited for by name, and is not there."""
+        return sorted({*self.expected, *self.needed} - {*here})
+
+    def enough(self, here: Collection[str]) -> bool:
+        """Return whether a run could begin with those who are there."""
+        least = min(self.minimum, len(self.expected) or self.minimum)
+        return len(here) >= least and {*self.needed} <= {*here}
+
+    def hopeless(self, here: Collection[str], refusing: Collection[str], quiet: bool) -> bool:
+        """Return whether too few take part although every site has answered.
+
+        Who is connected and refuses is asked again once started again. `quiet` says that nobody new
+        has come for a while.
+
+        One that is named and not connected may still come. Where none is named, others may until as
+        many have come as are needed.
+        """
+        if self.enough(here):
+            return False
+        if missing := self.missing(here):
+            return {*missing} <= {*refusing}
+        return quiet and len({*here, *refusing}) >= self.minimum

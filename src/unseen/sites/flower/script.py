@@ -29,11 +29,7 @@ STRICT = ConfigDict(extra="forbid")
 class Agreement:
     """What all sites of a run agreed on. A site takes part in one such run for each approval.
 
-    Attributes:
-        run: The run's number.
-        members: Site -> its role, `train` or `evaluate`.
-        terms: What all code their data by.
-        weights: The digest of the frozen weights, which no message carries.
+    `members` have a role, `train` or `evaluate`. `weights` is the digest of the frozen weights.
     """
 
     __pydantic_config__ = STRICT
@@ -90,10 +86,6 @@ def tasks_by_plan(study: StudySpec, members: Mapping[str, str]) -> dict[tuple[st
     """Return (plan, name) -> every task that a study may play among these sites.
 
     These are its own (plan ""), and those of a search inside each (its name).
-
-    Args:
-        study: The study as it was approved.
-        members: Site -> its role.
     """
     own = tasks_of(study, members)
     tasks = {("", task.name): task for task in own}
@@ -112,10 +104,7 @@ def role_in(task: Task, name: str) -> str:
 class Due:
     """An exchange that the study has at a position.
 
-    Attributes:
-        exchange: The exchange.
-        turn: Which exchange of which round it is.
-        names: Whom it goes to, as far as this site knows them: all where it goes to sources.
+    `names` are those whom it goes to, as far as this site knows: all where it goes to sources.
     """
 
     exchange: Exchange
@@ -124,13 +113,7 @@ class Due:
 
 
 def due_at(runtime: Runtime, task: Task, position: Position) -> Due | str:
-    """Return the exchange at a position, or why the study has none there.
-
-    Args:
-        runtime: What the site runs of the job.
-        task: The whole task.
-        position: The position.
-    """
+    """Return the exchange at a position, or why the study has none there."""
     method, rounds, round = runtime.method, runtime.rounds, position.round
     if not 0 <= round < rounds:
         return f"the study has {rounds} rounds, and this would be {round + 1}"

@@ -13,31 +13,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from unseen.core import Model
+from unseen.core import Model, play, start
 from unseen.core.atomic import write_atomically
 from unseen.core.record_lines import to_line
+from unseen.data.dataset import Totals
 from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
-from unseen.privacy.signing import SUFFIX
-from unseen.sites.flower.column_sums import column_sums
+from unseen.sites.control import MESSAGES, SIGNATURE, STANDING, TERMS
 from unseen.sites.flower.script import Agreement, Position, tasks_by_plan
 from unseen.sites.flower.site_backend import Sites, placed
 from unseen.sites.flower.site_messages import Link
-from unseen.sites.flower.site_plan import (
-    named,
-    placeholders,
-    planned_study,
-    required,
-    stated,
-)
+from unseen.sites.flower.site_plan import named, placeholders, planned_study, required, stated
 from unseen.sites.flower.terms import PROTOCOL, Facts, Terms
-from unseen.sites.policy.proposals import federated, settings_of
-from unseen.sites.standing import MESSAGES, SIGNATURE, STANDING, TERMS
+from unseen.sites.kits.signatures import SUFFIX
+from unseen.sites.policy.approvals import federated, settings_of
 from unseen.studies.execution import plan as plans
 from unseen.studies.execution.checks import check_measured
+from unseen.studies.execution.column_statistics import statistics
 from unseen.studies.execution.doubts import of_unscaled, unscaled_columns
 from unseen.studies.execution.job import Running, versions
 from unseen.studies.execution.label_kinds import totals_of
@@ -84,14 +80,7 @@ class Status:
 class Session:
     """A study over sites that have agreed on its terms.
 
-    Attributes:
-        planned: The study and its jobs.
-        terms: What the sites agreed on.
-        link: The line to them.
-        head: What every message says.
-        out: Folder of the records.
-        agreed: The study that the sites approved.
-        facts: What each site said of its data when the run began.
+    `agreed` is the study that the sites approved, `head` what every message says.
     """
 
     planned: plans.Plan
@@ -106,11 +95,6 @@ class Session:
         """Return a job's sites, and what is prepared of them where no row is.
 
         A table's statistics are exchanged before its first round and stored with it.
-
-        Args:
-            setting: The study's, or a trial's of its search.
-            job: The job.
-            task: Its task.
         """
         terms = self.terms
         members = {"source": task.sources, "validation": task.validation, "target": task.targets}
@@ -154,9 +138,8 @@ class Session:
         planned, searches = self.planned, dict[tuple[str, str], Setting]()
         if planned.setting.study.tune is not None:
             able = [name for name in planned.methods if name not in planned.not_applicable]
-            searches = winners(
-                planned.setting, search(planned.setting, able, planned.tasks, self.jobs)
-            )
+            records = search(planned.setting, able, planned.tasks, self.jobs)
+            searches = winners(planned.setting, records)
         for job in planned.missing:
             setting = searches.get((job.method, job.task), planned.setting)
             self.job(setting, job, self.task(job.task))
@@ -175,18 +158,35 @@ class Session:
             return Running(setting, job, self.terms.empty(), prepared, place).to_end()
 
 
+def column_sums(
+    sites: Sites, totals: Totals, task: Task, robust: bool
+) -> tuple[Tensor, Mapping[str, str]]:
+    """Return the sources' sums over their training rows, and whose are left out, with the reason.
+
+    They come from the sites or from an earlier start.
+    """
+    path, reasons = sites.folder / "statistics.json", sites.folder / "statistics.without.json"
+    if path.exists():
+        without = json.loads(reasons.read_text()) if reasons.exists() else {}
+        return torch.tensor(json.loads(path.read_text()), dtype=torch.float64), without
+    method, roster = statistics(totals, robust), sorted(task.sources)
+    first = start(method, sites.model, roster, seed=0)
+    backend = replace(sites, kind="statistics")
+    state, (outcome,) = play(method, first, backend, roster, 1, on_bad_reply="drop")
+    sums, without = state.inbox["statistics"], dict(outcome.dropped)
+    if without:
+        write_atomically(reasons, json.dumps(without).encode())
+    write_atomically(path, json.dumps(sums.tolist()).encode())
+    return sums, without
+
+
 def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Results:
     """Run a study's missing jobs over the sites behind the grid, and return its results.
 
-    Args:
-        study_file: The study's TOML file.
-        out: Folder of the records.
-        grid: Flower's Grid.
-        sites: Names of the sites to wait for; by default the study's.
+    It waits for `sites`, by default the study's.
 
-    Note:
-        An error ends the run, and its words are in the status; the same call goes on from the last
-        finished round.
+    An error ends the run, and its words are in the status; the same call goes on from the last
+    finished round.
     """
     folder = Path(out)
     with followed(folder, lambda: federated(StudySpec.read(study_file))) as (study, status):
@@ -203,12 +203,7 @@ def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Res
 
 @contextlib.contextmanager
 def followed(out: Path, read: Callable[[], StudySpec]) -> Iterator[tuple[StudySpec, Status]]:
-    """Hold the folder of a run, whose standing is written there; so is the error that ends it.
-
-    Args:
-        out: Folder of the records.
-        read: Returns the study.
-    """
+    """Hold the folder of a run, whose standing is written there; so is the error that ends it."""
     status = Status(out / STANDING)
     try:
         study = read()
@@ -241,36 +236,25 @@ def waited(out: Path) -> Iterator[None]:
 def opened(
     study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: Status
 ) -> Session:
-    """Return a study that can begin, or go on: its sites are there and agreed on its terms.
-
-    Args:
-        study: The study.
-        out: Folder of the records.
-        grid: Flower's Grid.
-        sites: Names of the sites to wait for; by default the study's.
-        status: Is told who is there.
-    """
-    limits = study.federation
-    earlier = _earlier_run(out)
-    run = secrets.token_hex(8) if earlier is None else earlier[0]
+    """Return a study that can begin, or go on: its sites are there and agreed on its terms."""
+    limits, path = study.federation, out / TERMS
+    earlier = json.loads(path.read_bytes()) if path.exists() else {}
+    facts = {name: Facts.read(fields) for name, fields in earlier.get("facts", {}).items()}
+    run, without = earlier.get("run") or secrets.token_hex(8), dict(earlier.get("without", {}))
     head: dict[str, Any] = {"study": settings_of(study), "signature": _signature(out)}
     hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
     hello = {**hello, "head": json.dumps({**head, "run": run})}
     link = Link(grid, limits, hello, status.tell, account=partial(account, out))
-    without: dict[str, str] = {}
-    if earlier is not None:
+    if earlier:
         # The sites that began go on; one that does not come back in a while is not waited for.
-        link.facts = dict(earlier[1])
-        link.agreed = {name: facts.digest for name, facts in earlier[1].items()}
-        without = _without(out)
-        link.lacking = dict(without)
-        link.gather(sorted(earlier[1]), limits.patience, alone=REJOIN)
-        facts = earlier[1]
+        link.facts, link.lacking = dict(facts), dict(without)
+        link.agreed = {name: fact.digest for name, fact in facts.items()}
+        link.gather(sorted(facts), limits.patience, alone=REJOIN)
     else:
         names, needed = sites or limits.sites or named(study), required(study)
         facts = dict(sorted(link.gather(names, limits.patience, needed=needed).items()))
         without = dict(link.lacking)
-    link.agreed = {name: facts[name].digest for name in facts}
+    link.agreed = {name: fact.digest for name, fact in facts.items()}
     link.stated = stated(study, facts)
     terms = Terms.agree(list(facts.values()))
     planned = planned_study(study, out, facts, terms)
@@ -278,11 +262,14 @@ def opened(
     weights = str(planned.setting.weights or "") if study.keeps_weights else ""
     head["agreement"] = asdict(Agreement(run, members, terms, weights))
     planned.check_code()
-    if earlier is None:
-        _begin(out, run, facts, without)
+    if not earlier:
+        every = {name: asdict(fact) for name, fact in facts.items()}
+        content = {"run": run, "facts": every, "without": without}
+        write_atomically(path, json.dumps(content, indent=1).encode())
+        LOG.info("%s agreed with %s", ", ".join(facts), versions())
     status.tell(remarks=list(planned.data.notes))
-    versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
-    study_file.write(out, planned.content(), sites=versions, without=without)
+    ran = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
+    study_file.write(out, planned.content(), sites=ran, without=without)
     return Session(planned, terms, link, head, out, study, facts)
 
 
@@ -303,25 +290,3 @@ def _signature(out: Path) -> Mapping[str, Any]:
     """The coordinator's signature under the study, which `run` left among the records."""
     path = out / SIGNATURE
     return dict(json.loads(path.read_bytes())) if path.is_file() else {}
-
-
-def _begin(out: Path, run: str, facts: Mapping[str, Facts], without: Mapping[str, str]) -> None:
-    """Write down a run, what its sites told, and who is none of them, before it is played."""
-    every = {name: asdict(fact) for name, fact in facts.items()}
-    content = {"run": run, "facts": every, "without": without}
-    write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
-    LOG.info("%s agreed with %s", ", ".join(facts), versions())
-
-
-def _without(out: Path) -> dict[str, str]:
-    """The sites that the run here was begun without, and why."""
-    return dict(json.loads((out / TERMS).read_bytes()).get("without", {}))
-
-
-def _earlier_run(out: Path) -> tuple[str, dict[str, Facts]] | None:
-    """The run that was begun here before, and what its sites told; None if none was."""
-    path = out / TERMS
-    if not path.exists():
-        return None
-    content = json.loads(path.read_bytes())
-    return content["run"], {n: Facts.read(fields) for n, fields in content["facts"].items()}

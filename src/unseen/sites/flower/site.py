@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from unseen.core.atomic import write_atomically
 from unseen.data import heart
 from unseen.data import load as load_named
@@ -21,14 +24,16 @@ from unseen.data.tables.cells import Cells
 from unseen.data.tables.delimited import assemble
 from unseen.data.tables.sheet import Sheet, names_of
 from unseen.data.tables.table_files import READING, read
+from unseen.engine.messages import Value
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.sites.flower.terms import Refused
 from unseen.sites.kits.closed import closed
 from unseen.sites.kits.kit import ACCOUNT, START
-from unseen.sites.policy.proposals import check_table
-from unseen.sites.policy.rare_values import without_rare
+from unseen.sites.policy.approvals import check_table
+from unseen.sites.policy.few_rows import without_rare
 from unseen.sites.policy.site_policy import SitePolicy
+from unseen.studies.execution.label_kinds import totals_of
 from unseen.studies.execution.setting import digest_of
 from unseen.studies.settings.study import StudySpec
 
@@ -45,14 +50,8 @@ SITE = "site of these rows"
 class Site:
     """A site as `join` started it, and what it allows.
 
-    Attributes:
-        name: The site's name.
-        data: Folder or csv file of this site's data.
-        state: Folder of its memories.
-        role: `train`, or `evaluate` for a site that never trains.
-        kit: Folder of the kit.
-        federation: The federation's name.
-        policy: What its `site.toml` allows.
+    `data` is a folder or a csv file, `state` the folder of its memories. The role `evaluate` is of
+    a site that never trains.
     """
 
     name: str
@@ -74,8 +73,7 @@ class Site:
     def digest(self, data: DataSet) -> str:
         """Return sixteen digits that change with the site's data, and say nothing of them.
 
-        Note:
-            Without a secret, whoever knows all rows but one could try what that one holds.
+        Without a secret, whoever knows all rows but one could try what that one holds.
         """
         path = self.account / DIGEST_KEY
         if not path.exists():
@@ -106,11 +104,10 @@ class Site:
 def load(site: Site, study: StudySpec) -> DataSet:
     """Return the site's own data, as a data set of the one domain that has the site's name.
 
-    Note:
-        A table is read from the site's csv file, images of `folder` from the site's domain/class or
-        class folders, those of `masks` from its domain/images and domain/masks, or images and
-        masks, heart disease from the one hospital's file; of every other data set the
-        domain of the site's name is taken.
+    A table is read from the site's csv file, images of `folder` from the site's domain/class or
+    class folders, those of `masks` from its domain/images and domain/masks, or images and masks,
+    heart disease from the one hospital's file; of every other data set the domain of the site's
+    name is taken.
     """
     check_table(study)
     (call,) = parse(study.dataset)
@@ -126,6 +123,20 @@ def load(site: Site, study: StudySpec) -> DataSet:
     stand_in = data.stand_in or marker([site.data]) is not None
     own = replace(data, domains=tuple(domains), stand_in=stand_in)
     return without_rare(own, site.policy.least.rows_per_value)
+
+
+def sums_received(study: StudySpec, data: DataSet, sums: Value | None) -> Tensor | None:
+    """Return the sums that came with a message, by which this site standardises its columns."""
+    totals = totals_of(data, study)
+    if totals is None or not isinstance(sums, Tensor):
+        return sums if isinstance(sums, Tensor) else None
+    if why := totals.impossible(sums) if study.privacy.columns is None else None:
+        raise Refused(f"was sent {why}.")
+    if study.privacy.columns is not None:
+        expected = totals.of_ranges(study.privacy.columns)
+        if sums.shape != expected.shape or not torch.equal(sums.double(), expected):
+            raise Refused("was sent other sums than the public ranges of the study give.")
+    return sums
 
 
 def _heart(site: Site, call: Call) -> DataSet:
@@ -148,13 +159,7 @@ def _table(site: Site, call: Call) -> DataSet:
 
 
 def _file(site: Site, path: str, suffixes: tuple[str, ...]) -> Path:
-    """The one file of a table: the data themselves, the one that the site names, or has alone.
-
-    Args:
-        site: The site.
-        path: What the study calls it.
-        suffixes: Those of a table's files.
-    """
+    """The one file of a table: the data themselves, the one that the site names, or has alone."""
     if site.data.is_file():
         return site.data
     names = [p.name for p in sorted(site.data.glob("*")) if p.name.endswith(suffixes)]
@@ -228,8 +233,7 @@ def _check_names(sheet: Sheet, options: Mapping[str, Any]) -> None:
 def _allowed(site: Site, sheet: Sheet, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a table that drop every column which the site does not let be read.
 
-    Note:
-        What the study names and may not use so is refused; see `study_rules.columns_of`.
+    What the study names and may not use so is refused; see `study_rules.columns_of`.
     """
     policy, reading = site.policy, dict(options)
     for key in ("categorical", "groups", "drop", "text"):

@@ -17,7 +17,7 @@ from torch import Tensor
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
 from unseen.core.atomic import write_atomically
 from unseen.core.parts import innermost
-from unseen.core.record_lines import read_lines, to_line
+from unseen.core.record_lines import to_line
 from unseen.core.replies import find_fault, row_shapes
 from unseen.data.dataset import Totals
 from unseen.engine import client_memories, messages
@@ -25,15 +25,15 @@ from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
 from unseen.methods.exact.sense import Sender, senseless
 from unseen.privacy import channel, channelled, kinds, wire
+from unseen.sites.control import MESSAGES
 from unseen.sites.flower import terms
-from unseen.sites.flower.answers import Judge, reasons
-from unseen.sites.flower.question import Question
-from unseen.sites.flower.reply_checks import beyond, unlike
+from unseen.sites.flower.answers import Judge, beyond, reasons, unlike
+from unseen.sites.flower.pulls import Question
+from unseen.sites.flower.receipts import check_receipt, last_receipts, write_receipts
 from unseen.sites.flower.script import Position
-from unseen.sites.flower.server_receipts import check_receipt, last_receipts, write_receipts
 from unseen.sites.flower.site_messages import KEPT, Link, Waiting
 from unseen.sites.flower.site_question import EXCHANGE, payload_of
-from unseen.sites.standing import MESSAGES
+from unseen.sites.policy.ledger_check import messages_in
 from unseen.studies.settings.study import StudySpec
 
 #: Why a site has no part in an exchange that is played again, as the others have it.
@@ -50,18 +50,9 @@ PLAIN, SEALED, CIPHERTEXTS = 8, 96, 2**24
 class Sites(Backend):
     """The backend of one job whose clients are sites.
 
-    Attributes:
-        link: The line to them.
-        head: What every message of the run says.
-        position: What every message of the job asks for, but for round and exchange.
-        roles: Site -> its role in the task.
-        folder: Where the account of messages is written.
-        model: The network, as the server has it.
-        statistics: Sums by which tables are standardised.
-        memories: Empty: each site keeps its own.
-        clients: Empty: none is here.
-        kind: What is asked of the sites.
-        sealed: Whether rows come through a channel.
+    `head` is what every message of the run says, `position` what every one of the job asks for but
+    for round and exchange. Clients and memories are none: the sites keep them. `sealed` says
+    whether rows come through a channel.
     """
 
     link: Link
@@ -93,14 +84,8 @@ class Sites(Backend):
     ) -> list[Reply]:  # fmt: skip
         """Send the inbox to each client and return their replies.
 
-        Args:
-            exchange: What is asked for.
-            inbox: The state that is sent.
-            clients: To whom.
-            turn: Which exchange of which round it is.
-            more: What else is sent; it overrides inbox entries of the same name.
-            opened: (site, its answer) -> the reply in it.
-            visible: What replies must fit, where some of it does not travel in the clear.
+        `more` is sent as well and overrides entries of the inbox. `opened` returns the reply in a
+        site's answer; replies must fit `visible`, where some of it does not travel in the clear.
         """
         # What comes through a channel is about all of it.
         entries = inbox if self.sealed else exchange.outgoing(inbox)
@@ -161,7 +146,7 @@ class Sites(Backend):
 
     def answered(self, turn: Turn) -> set[str]:
         """Return who answered in an exchange that a server which was killed has played before."""
-        lines = read_lines(self.folder / MESSAGES)
+        lines = messages_in(self.folder / MESSAGES)
         here = {"round": turn.round, "exchange": turn.exchange, "kind": self.kind}
         lines = [line for line in lines if all(line.get(k) == v for k, v in here.items())]
         return {line["site"] for line in lines if not line["fault"]}
@@ -169,9 +154,7 @@ class Sites(Backend):
     def room(self, shapes: Mapping[str, torch.Size], inbox: Inbox) -> int:
         """Return how many bytes the rows of an answer may have.
 
-        Args:
-            shapes: Those of the rows, by slot.
-            inbox: What the sites received, which a blind server's sites send back sealed.
+        A blind server's sites send back the inbox, too, sealed.
         """
         numbers = sum(shape.numel() for shape in shapes.values())
         if not self.sealed:
@@ -188,13 +171,7 @@ class Sites(Backend):
     ) -> dict[str, Question]:  # fmt: skip
         """Ask the sites within an exchange; every message is accounted for.
 
-        Args:
-            kind: What is asked.
-            parcels: Site -> what is sent, to which the head of the job is added.
-            turn: Which exchange of which round it is.
-            minimum: How many good answers are needed.
-            good: Returns what is wrong with an answer.
-            room: How many bytes the rows of an answer may have.
+        `good` returns what is wrong with an answer, `room` is how many bytes its rows may have.
         """
         about, common = self.envelope(turn, kind)
         at = {"round": turn.round, "exchange": turn.exchange}
@@ -272,15 +249,7 @@ def placed(
     study: StudySpec, sites: Sites, model: Model, clients: Mapping[str, Client],
     memories: Memories | None,
 ) -> Backend:  # fmt: skip
-    """Return the backend of one job, behind the study's channel if it has one.
-
-    Args:
-        study: The study.
-        sites: The job's sites, which are asked of no model yet.
-        model: The network, as the server has it.
-        clients: Stand-ins for the sites.
-        memories: What a checkpoint held.
-    """
+    """Return the backend of one job, behind the study's channel if it has one."""
     position = replace(sites.position, layout=terms.fingerprint(model))
     sites = replace(sites, model=model, position=position)
     kind = channel.read(study.privacy.channel, study.privacy.server)

@@ -1,9 +1,8 @@
 """The site's side of a message: what was asked is checked, done, and answered.
 
-Note:
-    Nothing is kept in the process, which ends with the message. What leaves is the answer alone: of
-    an error only its kind leaves too, since its words may quote the site's data; they stay in the
-    site's log.
+Nothing is kept in the process, which ends with the message. What leaves is the answer alone: of an
+error only its kind leaves too, since its words may quote the site's data; they stay in the site's
+log.
 """
 
 import json
@@ -36,8 +35,8 @@ from unseen.sites.flower.site_question import HELLO, Question
 from unseen.sites.flower.terms import PROTOCOL, Facts, Refused
 from unseen.sites.kits.closed import closed
 from unseen.sites.kits.signatures import RECEIPT
+from unseen.sites.policy.few_rows import without_few
 from unseen.sites.policy.site_ledger import SiteLedger
-from unseen.sites.policy.small_groups import without_few
 from unseen.studies.execution.batch_sizes import check_batches
 from unseen.studies.execution.checks import check_noised
 from unseen.studies.execution.column_statistics import statistics
@@ -174,14 +173,7 @@ def receive(asked: Admitted, side: kinds.Site, inbox: Inbox) -> Inbox:
 
 
 def leave(asked: Admitted, side: kinds.Site, reply: Reply, inbox: Inbox) -> dict[str, Value]:
-    """Return all that leaves the site: scalars as they are, rows and state sealed.
-
-    Args:
-        asked: The message.
-        side: The channel's side here.
-        reply: What the site would send in the clear.
-        inbox: What its local part saw.
-    """
+    """Return all that leaves the site: scalars as they are, rows and state sealed."""
     exchange, turn = asked.exchange, replace(asked.turn, client=asked.site.name)
     last = turn.round == turn.rounds - 1
     if side.blind and not exchange.slots and last and not asked.study.save:

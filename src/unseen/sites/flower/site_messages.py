@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING
 
 from unseen.engine.messages import Parcel, Value, pack, size
 from unseen.errors import UnseenError
-from unseen.sites.flower.answers import (
-    Judge,
-    check_same,
-    fault_of,
-    introduced,
-    reasons,
-    text_in,
-)
-from unseen.sites.flower.pulls import Node, Pulls
-from unseen.sites.flower.question import ATTEMPTS, SLACK, Question
-from unseen.sites.flower.roll_call import RollCall
+from unseen.sites.flower.answers import Judge, check_same, fault_of, introduced, reasons, text_in
+from unseen.sites.flower.pulls import ATTEMPTS, SLACK, Node, Pulls, Question, RollCall
 from unseen.sites.flower.terms import ENTRY, FAILED, PROTOCOL, Facts, Refused
 from unseen.studies.settings.study import Federation
 
@@ -168,11 +159,8 @@ class Link:
 
         Who is not there at the end is in `lacking`.
 
-        Args:
-            expected: Names of the sites to wait for.
-            patience: Seconds to wait for the minimum.
-            alone: Seconds after which the minimum is enough, if that is less than the patience.
-            needed: Those without whom nothing begins, whatever the minimum.
+        After `alone` seconds the minimum is enough. Without the `needed` nothing begins, whatever
+        the minimum.
 
         Raises:
             Waiting: Fewer than the minimum are connected at the end of the patience, or one that is
@@ -241,21 +229,14 @@ class Link:
     ) -> dict[str, Question]:  # fmt: skip
         """Ask each site; wait until all connected ones have answered or the deadline is over.
 
-        Args:
-            kind: What is asked, see `site_handler.ANSWERS`.
-            parcels: Site -> what is sent.
-            about: Repeated by each answer, so that no answer is taken for another's.
-            minimum: How many good answers are needed.
-            good: Returns what is wrong with an answer, which is then final.
-            group: Flower's group of the messages.
-            room: How many bytes the rows of an answer may have.
+        Each answer repeats `about`, so that none is taken for another's. `good` returns what is
+        wrong with one, which is then final; its rows may have `room` bytes.
 
         Raises:
             Waiting: Too few good answers at the end of deadline and patience.
 
-        Note:
-            A site that connects meanwhile is asked as well: a message that arrives twice leads to
-            the same answer.
+        A site that connects meanwhile is asked as well: a message that arrives twice leads to the
+        same answer.
         """
         common: dict[str, Value] = {"kind": kind, "protocol": PROTOCOL, "about": about}
         open = {

@@ -30,7 +30,7 @@ from unseen.sites.flower.admitted import Admitted
 from unseen.sites.flower.answers import COUNTS, RESULTS
 from unseen.sites.flower.site_question import match
 from unseen.sites.flower.terms import Refused
-from unseen.sites.policy.proposals import APART, SHORT, digest_of
+from unseen.sites.policy.approvals import APART, SHORT, digest_of
 from unseen.studies.execution.setting import Setting
 from unseen.studies.execution.watcher import INBOX, SITES, selected_tensors
 from unseen.studies.results.records import Job
@@ -44,8 +44,6 @@ FILES = (
 #: What a site's answers about the model may have.
 FINGERPRINT = "fingerprint"
 SLOTS = (RESULTS, COUNTS, FINGERPRINT)
-#: What of a model's description must be as this site would say it.
-SAME = ("model", "method", "seed", "classes", "outputs", "precision")
 
 
 def folder_of(asked: Admitted) -> Path:
@@ -134,13 +132,13 @@ def keep(asked: Admitted) -> dict[str, Value]:
 
 
 def described_here(asked: Admitted) -> Mapping[str, Any]:
-    """Return what this site says of the model that it took part in."""
+    """Return what of a model's description must be as this site says it."""
     classes, position = asked.data.classes, asked.position
-    values = (
-        asked.network, position.method, position.seed, None if classes is None else list(classes),
-        asked.prepared.outputs, asked.study.precision,
-    )  # fmt: skip
-    return dict(zip(SAME, values, strict=True))
+    return {
+        "model": asked.network, "method": position.method, "seed": position.seed,
+        "classes": None if classes is None else list(classes),
+        "outputs": asked.prepared.outputs, "precision": asked.study.precision,
+    }  # fmt: skip
 
 
 def opened(asked: Admitted) -> dict[str, torch.Tensor]:

@@ -33,14 +33,7 @@ from unseen.studies.settings.study import StudySpec
 
 
 def placeholders(task: Task, terms: Terms, sums: Tensor | None, setting: Setting) -> Prepared:
-    """Return a task's clients without data: names, and two empty examples to look at shapes.
-
-    Args:
-        task: The task.
-        terms: What the sites agreed on.
-        sums: Those by which a table is standardised.
-        setting: What all jobs share.
-    """
+    """Return a task's clients without data: names, and two empty examples to look at shapes."""
     image = terms.shape if setting.study.frozen else None
     shape, columns, data = terms.shape, no_sums(terms.schema), terms.empty()
     totals = totals_of(data, setting.study)
@@ -86,10 +79,7 @@ def required(study: StudySpec) -> tuple[str, ...]:
 def roles_of(study: StudySpec, name: str, trains: bool) -> tuple[str, ...]:
     """Return what a site is in the study's tasks: source, validation, target, or several in turn.
 
-    Args:
-        study: The study.
-        name: The site's name; who else takes part plays no role.
-        trains: Whether it may train.
+    Who else takes part plays no role.
     """
     who = _members(study, name)
     roles = [role for role, names in who.items() if name in names and (trains or role != "source")]
@@ -114,12 +104,7 @@ def _members(study: StudySpec, name: str) -> dict[str, tuple[str, ...]]:
 
 
 def tasks_of(study: StudySpec, members: Mapping[str, str]) -> tuple[Task, ...]:
-    """Return the study's tasks among these sites; a target that is not there is not evaluated.
-
-    Args:
-        study: The study.
-        members: Site -> its role, `train` or `evaluate`.
-    """
+    """Return the study's tasks among these sites; a target that is not there is not evaluated."""
     able = {name for name, role in members.items() if role == "train"}
     only = study.targets
     if study.holdout == "leave-one-domain-out" and only is None:
@@ -150,14 +135,7 @@ def tasks_of(study: StudySpec, members: Mapping[str, str]) -> tuple[Task, ...]:
 def planned_study(
     study: StudySpec, out: Path, facts: Mapping[str, Facts], terms: Terms
 ) -> plans.Plan:
-    """Return the study, checked as far as it can be without data, and its jobs.
-
-    Args:
-        study: The study.
-        out: Folder of the records.
-        facts: What each site says of its data.
-        terms: What the sites agreed on.
-    """
+    """Return the study, checked as far as it can be without data, and its jobs."""
     plans.check_device(study.device)
     data = replace(terms.empty(), notes=tuple(remarks(facts, terms)))
     entry = info(parse(study.dataset)[0].name)
@@ -187,12 +165,7 @@ def planned_study(
 
 
 def remarks(facts: Mapping[str, Facts], terms: Terms) -> list[str]:
-    """Return what deserves a remark in the classes that the sites named, as in one process.
-
-    Args:
-        facts: What each site says of its data.
-        terms: What the sites agreed on.
-    """
+    """Return what deserves a remark in the classes that the sites named, as in one process."""
     if terms.classes is None:
         return []
     codes = {identity(name): code for code, name in enumerate(terms.classes)}
@@ -218,9 +191,7 @@ def _lacks(method: Method, images: bool, terms: Terms) -> str:
 def stated(study: StudySpec, facts: Mapping[str, Facts]) -> dict[str, int]:
     """Return the most examples that a reply of each site may claim, by what it said at the start.
 
-    Args:
-        study: The study; oversampling repeats rows of the rarer classes.
-        facts: What each site said of its data.
+    Oversampling repeats rows of the rarer classes.
     """
     times = {n: len(f.classes or ()) if study.training.oversample else 1 for n, f in facts.items()}
     return {n: f.examples * times[n] for n, f in facts.items() if f.examples is not None}

@@ -15,7 +15,7 @@ from unseen.engine.messages import INBOX, Parcel, Value
 from unseen.sites.flower import terms
 from unseen.sites.flower.script import STRICT, Agreement, Position
 from unseen.sites.flower.terms import PROTOCOL, Refused
-from unseen.sites.policy.proposals import Proposal
+from unseen.sites.policy.approvals import Proposal
 from unseen.sites.policy.site_ledger import digest_of_parcel
 from unseen.studies.settings.study import StudySpec
 from unseen.version import __version__
@@ -39,13 +39,8 @@ CONTENT: Mapping[str, Mapping[str, type]] = {
 class Head:
     """What a message says in words.
 
-    Attributes:
-        study: The study's settings.
-        signature: The coordinator's signature under them.
-        run: The run that a site is asked to take part in, before it is agreed on.
-        agreement: What the run's sites agreed on.
-        position: What is asked for.
-        receipts: Those of the job's last exchange, see `unseen.sites.flower.receipts`.
+    `run` is the run that a site is asked to take part in before it is agreed on, `receipts` those
+    of the job's last exchange.
     """
 
     __pydantic_config__ = STRICT
@@ -66,15 +61,7 @@ SIGNED = ("signature", "receipts")
 
 @dataclass(frozen=True)
 class Question:
-    """A message, parsed. It computes nothing, and nothing that computes takes it.
-
-    Attributes:
-        kind: What is asked for.
-        about: What the answer repeats.
-        head: What it says in words.
-        agreed: The study.
-        parcel: The message.
-    """
+    """A message, parsed. It computes nothing, and nothing that computes takes it."""
 
     kind: str
     about: str
@@ -84,11 +71,7 @@ class Question:
 
     @classmethod
     def read(cls, parcel: Parcel) -> Self:
-        """Return the message.
-
-        Raises:
-            Refused: It has a field that no message of its kind has, or lacks one.
-        """
+        """Return the message."""
         if parcel.get("protocol") != PROTOCOL:
             values = f"the server says {parcel.get('protocol')!r}, the site {PROTOCOL!r}"
             raise Refused(f"the protocol does not match: {values}.")

@@ -1,9 +1,8 @@
 """What both ends of a message agree on, and what the sites agree on before any training.
 
-Note:
-    Sites tell of their data in names only. In one process a data set's classes, categories and
-    levels are read off all domains together. Here each site tells its own, and their union, in the
-    same order, is what all of them code by.
+Sites tell of their data in names only. In one process a data set's classes, categories and levels
+are read off all domains together. Here each site tells its own, and their union, in the same order,
+is what all of them code by.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ def fingerprint(model: Model) -> str:
 class Facts:
     """What one site says of its data: names and shapes.
 
-    Note:
-        The names of classes, categories and levels are values that occur in the data. They leave
-        only as the site's own rules allow, see `unseen.sites.flower.gate`.
+    The names of classes, categories and levels are values that occur in the data. They leave only
+    as the site's own rules allow, see `unseen.sites.flower.gate`.
 
     Attributes:
         site: The site's name.
@@ -150,15 +148,7 @@ ALIKE: Mapping[str, Callable[[Facts], object]] = {
 class Terms:
     """What all sites code their data by.
 
-    Attributes:
-        data: Name of the data set.
-        classes: Names of the classes; None for regression.
-        schema: Columns of a table.
-        levels: Column -> names of its codes.
-        shape: Of one raw input.
-        standardise: Name of the number to predict, where it is to be standardised.
-        times: Of times until an event: what time and event are called.
-        masks: Whether every pixel of an image has a class.
+    Each is as in `Facts`.
     """
 
     data: str
@@ -191,12 +181,6 @@ class Terms:
         """Refuse terms that read a site's data as anything else than the site does.
 
         A number that is read as a category would leave as a count of each of its values.
-
-        Args:
-            data: The site's own.
-
-        Raises:
-            Refused: With what differs, in words of what the site told in its facts.
         """
         own, agreed = data.schema, self.schema
         if (own is None) != (agreed is None):

@@ -63,11 +63,7 @@ class Authority:
     def write_server(self, kit: Path, hosts: Sequence[str], begin: datetime, days: int) -> None:
         """Write a new key of the server and its certificate, which never outlives the authority.
 
-        Args:
-            kit: The server's kit.
-            hosts: Its names and addresses; this machine's loopback is added.
-            begin: When the certificate begins.
-            days: How long it is valid.
+        This machine's loopback is added to the hosts.
         """
         key = new_key()
         until = min(begin + timedelta(days=days), self.certificate.not_valid_after_utc)
@@ -117,13 +113,7 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def period(certificate: x509.Certificate, name: str, now: datetime) -> UnseenError | None:
-    """Return why a certificate is not valid at a moment, or None.
-
-    Args:
-        certificate: The certificate.
-        name: Its file.
-        now: The moment.
-    """
+    """Return why a certificate is not valid at a moment, or None."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
         remedy = "Make all kits again: unseen federation provision FILE.toml --out FOLDER"
@@ -174,10 +164,7 @@ def write_pair(stem: Path, certificate: x509.Certificate, key: ec.EllipticCurveP
 def write_site_keys(site: Path, server: Path, name: str) -> None:
     """Write a site's new key pair, as OpenSSH does.
 
-    Args:
-        site: Its kit, which gets both halves.
-        server: The server's kit, which gets the public half.
-        name: The site's name.
+    The site's kit gets both halves, the server's the public one.
     """
     key = new_key()
     private = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.OpenSSH, s.NoEncryption())
@@ -218,12 +205,7 @@ def public_half(private: bytes) -> str | None:
 def is_pair(private: bytes, public: bytes) -> bool:
     """Return whether two files of a kit are halves of one pair.
 
-    Args:
-        private: A private key, as OpenSSH or PEM has it.
-        public: A public key as OpenSSH has it, or a certificate.
-
-    Raises:
-        ValueError: One of the two cannot be read.
+    A private key is OpenSSH or PEM, a public one OpenSSH or a certificate.
     """
     if b"CERTIFICATE" in public:
         key = s.load_pem_private_key(private, None)

@@ -25,8 +25,7 @@ def closed() -> Iterator[None]:
 def close(kit: Path) -> None:
     """Take from others what an earlier release, or somebody's copy, let them read in a kit.
 
-    Note:
-        `state/images` is a link to the site's data, whose rights are not ours.
+    `state/images` is a link to the site's data, whose rights are not ours.
     """
     for top in (kit / name for name in FOLDERS):
         if not top.is_dir() or top.is_symlink():

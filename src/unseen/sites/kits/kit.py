@@ -32,18 +32,12 @@ SECRETS = (
     "ca.key", "authority.key", "server.key", "site.key", "member.key", "person.key",
     "ckks.secret", "masks.private",
 )  # fmt: skip
-#: Those that must never be in the kit of a server, or of a site.
-FOREIGN: Mapping[Kind, tuple[str, ...]] = {
-    "server": (
-        "ca.key", "authority.key", "site.key", "member.key", "person.key", "ckks.secret",
-        "masks.private",
-    ),
-    "site": ("ca.key", "authority.key", "server.key", "person.key"),
-    "person": (
-        "ca.key", "authority.key", "server.key", "site.key", "member.key", "ckks.secret",
-        "masks.private",
-    ),
-}  # fmt: skip
+#: Of these, the ones that a kit of each kind may hold.
+OWN: Mapping[Kind, tuple[str, ...]] = {
+    "server": ("server.key",),
+    "site": ("site.key", "member.key", "ckks.secret", "masks.private"),
+    "person": ("person.key",),
+}
 #: Of a site's kit: its own rules, what `join` settled at the last start, and the folder of its
 #: approvals and its ledger, which outlive what methods remember.
 RULES, START, ACCOUNT = "site.toml", "join.toml", "account"
@@ -64,16 +58,8 @@ UNSAID: Mapping[Kind, Mapping[str, str]] = {
 class Kit(Settings):
     """A folder that `provision` wrote, with what its kit.toml says.
 
-    Attributes:
-        about: What an error message calls these settings.
-        folder: The folder, absolute.
-        kind: `server`, `site` or `person`.
-        federation: The federation's name.
-        servers: The server's names and addresses, the one that is used first at the front.
-        port: The server's port.
-        name: The site's or the person's name, or `server`.
-        role: Whether a site trains or only evaluates; what a person may do.
-        listen: The address that the server binds.
+    `servers` are the server's names and addresses, the one that is used first at the front; `name`
+    is the site's or the person's, or `server`; `listen` is the address that the server binds.
     """
 
     about: ClassVar[str] = "kit.toml cannot be read"
@@ -88,15 +74,7 @@ class Kit(Settings):
 
     @classmethod
     def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
-        """Return the kit in a folder.
-
-        Args:
-            folder: The kit's folder.
-            kind: Of which kind the kit must be, if any.
-
-        Raises:
-            UnseenError: The folder is not a kit, or of the other kind.
-        """
+        """Return the kit in a folder."""
         path = Path(folder).expanduser().absolute()
         file = path / "kit.toml"
         if not file.is_file():
@@ -151,8 +129,7 @@ class Kit(Settings):
     def check(self) -> None:
         """Fail early on anything the other side would reject.
 
-        Note:
-            A server never starts with a kit that contains a key that could decrypt updates.
+        A server never starts with a kit that contains a key that could decrypt updates.
         """
         for look in (readable, missing, exposed, outdated, unsigned, others):
             for fault in look(self):
@@ -197,9 +174,8 @@ def readable(kit: Kit) -> Iterator[UnseenError]:
 def others(kit: Kit) -> Iterator[UnseenError]:
     """Yield an error for each key pair of a site's kit that another site's kit was given.
 
-    Note:
-        `provision` writes the site's name behind its public key, and every site's half of the masks
-        by name. Nothing signs the first; the server, which knows the key by its name, is asked too.
+    `provision` writes the site's name behind its public key, and every site's half of the masks by
+    name. Nothing signs the first; the server, which knows the key by its name, is asked too.
     """
     if kit.kind != "site":
         return

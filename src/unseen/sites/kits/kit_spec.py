@@ -33,16 +33,15 @@ def _plain(name: str) -> str:
     return name
 
 
-def _site(name: str) -> str:
-    if not NAME.fullmatch(name) or name in RESERVED:
-        raise ValueError(f"{name!r} cannot name a site: {PLAIN}, and not {' or '.join(RESERVED)}")
-    return name
+def _naming(what: str) -> AfterValidator:
+    """Return the check of a name that is also the name of a kit."""
 
+    def check(name: str) -> str:
+        if not NAME.fullmatch(name) or name in RESERVED:
+            raise ValueError(f"{name!r} cannot name {what}: {PLAIN}, not {' or '.join(RESERVED)}")
+        return name
 
-def _person(name: str) -> str:
-    if not NAME.fullmatch(name) or name in RESERVED:
-        raise ValueError(f"{name!r} cannot name a person: {PLAIN}, and not {' or '.join(RESERVED)}")
-    return name
+    return AfterValidator(check)
 
 
 def _reachable(host: str) -> str:
@@ -56,21 +55,7 @@ def _reachable(host: str) -> str:
 class Federation(Settings):
     """A federation as `unseen federation provision` reads it.
 
-    Attributes:
-        about: What an error message calls these settings.
-        name: Name of the federation.
-        servers: Names and addresses by which sites reach the server, the one that kits use first.
-            All of them are put into its certificate.
-        port: The one TCP port of the server.
-        listen: The address that the server binds. By default that of this machine alone where all
-            of `servers` are, `::1` if the first one is, else 127.0.0.1; where others are named
-            `::`, which takes IPv4 too, if an IPv6 address is among them, else 0.0.0.0.
-        days: Validity of the server's certificate.
-        ca_days: Validity of the authority that signs it.
-        sites: Name -> `train` or `evaluate`.
-        people: Name -> `coordinator`, who signs studies.
-        ckks: Whether the kits get keys for encrypted sums.
-        masks: Whether the kits get keys for masked sums.
+    Kits use the first of `servers`; all are put into the certificate.
     """
 
     about: ClassVar[str] = "the federation's settings cannot work"
@@ -80,10 +65,10 @@ class Federation(Settings):
     listen: str | None = None
     days: Annotated[int, Field(ge=1, le=3650)] = 365
     ca_days: Annotated[int, Field(ge=1, le=7300)] = 3650
-    sites: dict[Annotated[str, AfterValidator(_site)], Role] = Field(
+    sites: dict[Annotated[str, _naming("a site")], Role] = Field(
         min_length=1, description="a table of one or more sites, each name = 'train' or 'evaluate'"
     )
-    people: dict[Annotated[str, AfterValidator(_person)], PersonRole] = Field(
+    people: dict[Annotated[str, _naming("a person")], PersonRole] = Field(
         default_factory=lambda: dict[str, PersonRole](coordinator="coordinator"),
         description="a table of people, each name = 'coordinator'",
     )
@@ -98,7 +83,11 @@ class Federation(Settings):
 
     @property
     def bind(self) -> str:
-        """The address that the server binds."""
+        """The address that the server binds.
+
+        By default it is that of this machine alone where all of `servers` are, else every address:
+        `::`, which takes IPv4 too, if one of them is IPv6.
+        """
         if self.listen:
             return self.listen
         if all(map(is_local, self.servers)):

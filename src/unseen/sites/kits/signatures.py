@@ -10,15 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from unseen.errors import UnseenError
-from unseen.privacy.signing import Document, check, new_key, read, signed
+from unseen.errors import UnseenError, absent
 from unseen.sites.kits.certificates import write
 
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import serialization as s
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+except ImportError as error:
+    raise absent("cryptography", "signatures need", "flower") from error
+
+#: What ends the name of a file's signature.
+SUFFIX = ".sig"
+Document = Mapping[str, Any]
 #: Files of kits: the authority's halves, a person's key and certificate, a site's, what is revoked,
 #: and what the authority signed of the server's kit.
 AUTHORITY_KEY, AUTHORITY = "authority.key", "authority.pub"
@@ -33,14 +46,56 @@ REVOKED, SIGNED = "revoked.json", "kit.json"
 COVERED = ("kit.toml", "ca.crt", "server.crt", AUTHORITY, "ckks.public")
 
 
-def write_key(folder: Path, private: str, public: str = "") -> str:
-    """Write a new key pair, and return its public half in hexadecimal digits.
+def new_key(private: Path) -> str:
+    """Write a new private key, for this account alone, and return its public half."""
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+    try:
+        file = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UnseenError(f"{private} is there already.", remedy="Choose another name.") from None
+    with os.fdopen(file, "wb") as stream:
+        stream.write(pem)
+    return key.public_key().public_bytes(s.Encoding.Raw, s.PublicFormat.Raw).hex()
 
-    Args:
-        folder: Where it goes.
-        private: The private half's file.
-        public: The public half's file, if it has one.
-    """
+
+def signed(content: Document, key: Path) -> dict[str, Any]:
+    """Return a document with its signature."""
+    if not key.is_file():
+        raise UnseenError(f"{key} does not exist.", remedy="Bring it back from where it is kept.")
+    try:
+        private = s.load_pem_private_key(key.read_bytes(), None)
+    except (ValueError, TypeError):
+        raise UnseenError(f"{key} is not a private key.") from None
+    if not isinstance(private, Ed25519PrivateKey):
+        raise UnseenError(f"{key} is not a key that signs (Ed25519).")
+    return {**content, "signature": private.sign(_bytes(content)).hex()}
+
+
+def check(document: Document, public: str, what: str) -> None:
+    """Refuse a document that was not signed by a key."""
+    content = {name: value for name, value in document.items() if name != "signature"}
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(str(document["signature"])), _bytes(content))
+    except (InvalidSignature, ValueError, KeyError, TypeError):
+        raise UnseenError(f"{what} does not bear the signature that it must bear.") from None
+
+
+def _bytes(content: Document) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a document of a file."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise UnseenError(f"{path} cannot be read: {error}.", remedy="Copy it again.") from None
+
+
+def write_key(folder: Path, private: str, public: str = "") -> str:
+    """Write a new key pair, and return its public half in hexadecimal digits."""
     (folder / private).unlink(missing_ok=True)
     half = new_key(folder / private)
     if public:
@@ -58,15 +113,7 @@ def authority_of(kit: Path) -> str:
 
 
 def write_person(ca: Path, folder: Path, federation: str, name: str, days: int) -> None:
-    """Write a new key of a coordinator and the certificate that the authority signs for it.
-
-    Args:
-        ca: The authority's folder.
-        folder: The person's kit.
-        federation: The federation.
-        name: The person.
-        days: How long the certificate is valid.
-    """
+    """Write a new key of a coordinator and the certificate that the authority signs for it."""
     until = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
     content = {"kind": "person", "federation": federation, "name": name}
     content |= {"role": "coordinator", "key": write_key(folder, PERSON_KEY), "until": until}
@@ -74,14 +121,7 @@ def write_person(ca: Path, folder: Path, federation: str, name: str, days: int) 
 
 
 def write_member(ca: Path, folder: Path, federation: str, name: str) -> None:
-    """Write a new key with which a site signs, and the certificate that the authority signs for it.
-
-    Args:
-        ca: The authority's folder.
-        folder: The site's kit.
-        federation: The federation.
-        name: The site.
-    """
+    """Write a new key with which a site signs, and the certificate that vouches for it."""
     content = {"kind": "site", "federation": federation, "name": name}
     _certify(ca, folder / MEMBER, content | {"key": write_key(folder, MEMBER_KEY)})
     write(ca / MEMBERS / f"{name}.json", (folder / MEMBER).read_bytes())
@@ -124,12 +164,7 @@ def _digest(path: Path) -> str:
 
 
 def sign_study(person: Path, digest: str) -> dict[str, Any]:
-    """Return a person's signature under a study, with the certificate that speaks for it.
-
-    Args:
-        person: The person's kit.
-        digest: Of the study.
-    """
+    """Return a person's signature under a study, with the certificate that speaks for it."""
     certificate = read(person / PERSON)
     check_person(certificate, authority_of(person), revoked(person))
     content = {"kind": "study", "federation": certificate["federation"], "study": digest}
@@ -147,13 +182,7 @@ def revoked(kit: Path) -> list[str]:
 
 
 def check_person(certificate: Document, authority: str, revoked_keys: Sequence[str]) -> None:
-    """Refuse a person who is no coordinator of this federation.
-
-    Args:
-        certificate: The person's.
-        authority: The authority's public key.
-        revoked_keys: Revoked keys.
-    """
+    """Refuse a person who is no coordinator of this federation."""
     name = f"the certificate of {certificate.get('name')!r}"
     check(certificate, authority, name)
     if certificate.get("kind") != "person" or certificate.get("role") != "coordinator":
@@ -166,14 +195,7 @@ def check_person(certificate: Document, authority: str, revoked_keys: Sequence[s
 
 
 def check_member(kit: Path, certificate: Document, federation: str, revoked: Sequence[str]) -> str:
-    """Refuse a certificate that is not of a site of a federation, and return the site's name.
-
-    Args:
-        kit: A site's kit.
-        certificate: The other site's.
-        federation: The federation.
-        revoked: Revoked keys.
-    """
+    """Refuse a certificate that is not of a site of a federation, and return the site's name."""
     name = str(certificate["name"])
     check(certificate, authority_of(kit), f"the certificate of {name!r}")
     if (certificate["kind"], certificate["federation"]) != ("site", federation):
@@ -184,17 +206,7 @@ def check_member(kit: Path, certificate: Document, federation: str, revoked: Seq
 
 
 def check_study(kit: Path, document: Document, digest: str, federation: str) -> str:
-    """Refuse a study that no coordinator of the federation has signed.
-
-    Args:
-        kit: The site's kit.
-        document: The signature that came with it.
-        digest: Of the study as the site read it.
-        federation: The site's federation.
-
-    Returns:
-        Who signed it.
-    """
+    """Return who signed a study, a coordinator of the federation, or refuse it."""
     if not document:
         what = "no coordinator's signature came with the study"
         raise UnseenError(f"{what}.", remedy="unseen federation sign STUDY.toml --kit KIT")

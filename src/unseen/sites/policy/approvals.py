@@ -1,41 +1,105 @@
-"""The studies that a site was asked to take part in: which wait, and which it has approved."""
+"""Studies as sites are asked to take part in them: which wait at a site, and which it approved."""
 
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
+from unseen.expression import parse
 from unseen.sites.kits.closed import closed
-from unseen.sites.policy.proposals import SHORT, Proposal
 from unseen.sites.policy.site_policy import SitePolicy
 from unseen.studies.settings.study import StudySpec
 
 FOLDER = "studies"
+#: Settings that decide nothing of what a site does.
+APART = {"federation", "published"}
+#: Settings of a study that sites cannot follow, and why.
+SIMULATED = {
+    "partition": "each site has the data that it has",
+    "cross_evaluation": "local models stay at their sites",
+    "weights_bands": "sites take the initial weights from the server",
+}
+#: Columns that a table must name, with an example of each.
+COLUMNS = {"domain": "hospital", "label": "died"}
+#: Digits of a digest that people read.
+SHORT = 12
 #: More studies than that do not wait at a site: a server could fill its disk with them.
 MOST = 200
 #: Bytes that the settings of a study may have.
 LONGEST = 2**20
 
 
+def federated(study: StudySpec) -> StudySpec:
+    """Return the study as a federation runs it: bad replies are left out unless it says so."""
+    check_table(study)
+    for setting, why in SIMULATED.items():
+        if getattr(study, setting):
+            raise UnseenError(f"{setting} is for simulation: {why}.", remedy="Leave it out.")
+    if "on_bad_reply" in study.model_fields_set:
+        return study
+    return study.model_copy(update={"on_bad_reply": "drop"})
+
+
+def check_table(study: StudySpec) -> None:
+    """Refuse a table that does not say which columns hold its label and its site.
+
+    One process could not read it either, and a site would find out from the server's message.
+    """
+    (call,) = parse(study.dataset)
+    lacks = [key for key in ("domain", "label") if key not in call.arguments]
+    if call.name == "table" and lacks:
+        raise UnseenError(
+            f"{study.dataset} does not say {' and '.join(f'{key}=...' for key in lacks)}.",
+            remedy=f"Add {', '.join(f'{key}={COLUMNS[key]!r}' for key in lacks)}, by the names of "
+            "columns. A site's file needs no column of the domain: without it all rows are the "
+            "site's, else those in which it has the site's name.",
+        )
+
+
+def settings_of(study: StudySpec) -> dict[str, Any]:
+    """Return the settings of a study that sites are sent, as JSON holds them."""
+    return study.model_dump(mode="json", exclude=APART)
+
+
+def digest_of(settings: Mapping[str, Any]) -> str:
+    """Return the SHA-256 by which a study is known, of its settings as sites are sent them."""
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A study, by what a site is sent of it."""
+
+    study: StudySpec
+    signature: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        return settings_of(self.study)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the settings: another study, or the same one changed, has another digest."""
+        return digest_of(self.settings)
+
+
 @dataclass(frozen=True)
 class Request:
     """A study that a site was asked to take part in.
 
-    Attributes:
-        digest: Of the study.
-        settings: What the server sent of it.
-        since: When it was first asked for.
-        approval: When, and by which account, it was approved; empty while it waits.
-        signature: The coordinator's signature.
-        run_begun: The run that began, with what its sites agreed on and the digest of the data
-            here; empty before one did. An approval is for one run.
+    Settings and signature are as the server sent them. `approval` says when and by which account it
+    was approved; it is empty while it waits. `run_begun` is the one run that the approval is for,
+    with what its sites agreed on and the digest of the data here; empty before one began.
     """
 
     digest: str
@@ -60,11 +124,6 @@ def unapproved(request: Request, policy: SitePolicy, run: str) -> str:
 
     An approval is for one run and for `most.days` days. Where no approval is needed, the
     coordinator's signature takes its place: a second run needs a newer one.
-
-    Args:
-        request: The study.
-        policy: The site's.
-        run: The run's number.
     """
     waits, approved = policy.approval == "wait", request.approval.get("time", "")
     if waits and not approved:
@@ -89,11 +148,7 @@ def account() -> str:
 
 @dataclass(frozen=True)
 class Approvals:
-    """The folder of a site's requests, one file each.
-
-    Attributes:
-        folder: The site's account.
-    """
+    """The folder of a site's requests, one file each."""
 
     folder: Path
 
@@ -127,11 +182,7 @@ class Approvals:
         return matches[0]
 
     def ask(self, proposal: Proposal) -> Request:
-        """Return the request of a study, which waits from now on if it is new.
-
-        Raises:
-            UnseenError: Its settings are longer than `LONGEST`; it is not kept.
-        """
+        """Return the request of a study, which waits from now on if it is new."""
         digest, size = proposal.digest, len(json.dumps(proposal.settings))
         if size > LONGEST:
             raise UnseenError(f"the study has {size:,} bytes of settings, and {LONGEST:,} at most.")

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from unseen.core.record_lines import LEDGER, read_lines
+from unseen.core.record_lines import LEDGER, Record, parsed, read_lines
 from unseen.errors import UnseenError
-from unseen.sites.policy.proposals import SHORT
+from unseen.sites.control import MESSAGES, TERMS, records_in
+from unseen.sites.policy.approvals import SHORT
 from unseen.sites.policy.site_ledger import BEFOREHAND, Line, entry_of
-from unseen.sites.standing import MESSAGES, TERMS, records_in, whole_lines
 from unseen.studies.results.records import AFTER, Job
 
 #: Of a group of lines, how many numbers and rounds are listed.
@@ -22,10 +22,7 @@ MOST = 6
 def against(lines: Sequence[Line], site: str, *outs: Path) -> tuple[list[str], list[str]]:
     """Compare a site's ledger with the records of runs, in both directions.
 
-    Args:
-        lines: The site's.
-        site: The site's name.
-        outs: Folders of records with the server's ledgers, or what holds them: a model, a choice.
+    `outs` are folders of records, or of what holds them: a model, a choice.
 
     Returns:
         What the two say differently, and what left the site that the records do not account for.
@@ -131,9 +128,15 @@ def _run(out: Path) -> str:
 def _messages(out: Path, site: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield the folder, and what the server noted, of each answer with a line in the ledger."""
     for path in sorted(out.rglob(MESSAGES)):
-        for line in whole_lines(path):
+        for line in messages_in(path):
             if line.get("site") == site and line.get("entry"):
                 yield path.parent, line
+
+
+def messages_in(path: Path) -> list[Record]:
+    """Return the messages that a server noted, but for those that it was killed amid."""
+    content = path.read_bytes() if path.is_file() else b""
+    return [record for record in map(parsed, content.splitlines()) if record is not None]
 
 
 def _jobs(lines: Sequence[Line], run: str) -> dict[str, list[Line]]:

@@ -18,10 +18,10 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.methods.local.train import reads_validation
 from unseen.privacy import channel, kinds
-from unseen.sites.flower.site import Site
-from unseen.sites.flower.trained_counts import trained_counts
+from unseen.sites.flower.site import Site, load
+from unseen.sites.flower.site_plan import roles_of
 from unseen.sites.policy import spending
-from unseen.sites.policy.rare_values import kept_names
+from unseen.sites.policy.few_rows import kept_names
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.sites.policy.site_policy import CHANNELS
 from unseen.sites.policy.study_rules import breaches, label_of, method_breaches
@@ -39,11 +39,7 @@ from unseen.studies.settings.study import StudySpec
 class Refusal:
     """What would be refused.
 
-    Attributes:
-        rule: The rule of site.toml, or `study` where the study itself cannot work here.
-        why: What breaks it, with what there is.
-        remedy: What to change.
-        trains: Whether this site could then not train; else its figures alone would not leave.
+    `trains` says whether this site could then not train; else its figures alone would not leave.
     """
 
     rule: str
@@ -55,13 +51,16 @@ class Refusal:
         return f"{self.why} (rule {self.rule})" + (f" -> {self.remedy}" if self.remedy else "")
 
 
-def of_study(site: Site, study: StudySpec) -> list[Refusal]:
-    """Return what the study alone breaks; of a study with foreign code nothing more is looked at.
+def refusals(site: Site, study: StudySpec) -> tuple[list[Refusal], DataSet | None]:
+    """Return all that the site would refuse, and its data, where the study itself is allowed."""
+    if broken := of_study(site, study):
+        return broken, None
+    data, roles = load(site, study), roles_of(study, site.name, site.role == "train")
+    return list(of_data(site, study, data, roles)), data
 
-    Args:
-        site: The site.
-        study: The study.
-    """
+
+def of_study(site: Site, study: StudySpec) -> list[Refusal]:
+    """Return what the study alone breaks; nothing more is looked at if that is foreign code."""
     remedy = "change the study, or this site's rules"
     return [Refusal(breach.rule, breach.why, remedy) for breach in breaches(site.policy, study)]
 
@@ -69,11 +68,7 @@ def of_study(site: Site, study: StudySpec) -> list[Refusal]:
 def of_data(site: Site, study: StudySpec, data: DataSet, roles: Sequence[str]) -> Iterator[Refusal]:
     """Yield what would be refused because of this site's rows and keys.
 
-    Args:
-        site: The site.
-        study: The study, which breaks no rule by itself.
-        data: Its data, of its one domain.
-        roles: What the site is in the study's tasks.
+    The study breaks no rule by itself; `roles` are what the site is in its tasks.
     """
     rows, least = len(data.domains[0].y), site.policy.least.examples
     if ("source" in roles or site.role == "train") and rows < least:
@@ -101,13 +96,7 @@ def of_data(site: Site, study: StudySpec, data: DataSet, roles: Sequence[str]) -
 
 
 def rows_by_split(study: StudySpec, data: DataSet, name: str) -> tuple[int, int]:
-    """Return how many rows a site trains on and holds back, with the study's first seed.
-
-    Args:
-        study: The study.
-        data: The site's data.
-        name: The site.
-    """
+    """Return how many rows a site trains on and holds back, with the study's first seed."""
     client = prepared_here(study, data, name).everyone[name]
     return len(client.split("train")), len(client.split("validation"))
 
@@ -228,7 +217,7 @@ def _method(
         if validates and "validation" not in policy.evaluate:
             why = f"{text} sends figures of its held-back rows, and these do not leave"
             yield Refusal("evaluate", why, 'evaluate = ["validation"] in site.toml lets them')
-        _, steps, behind = trained_counts(client, exchange.local, validates)
+        _, steps, behind = spending.trained_counts(client, exchange.local, validates)
         if steps is not None and steps < least.steps:
             why = f"{text} takes {steps} steps on {train} rows, and {least.steps} are the least"
             yield Refusal("least.steps", why, "take smaller batches or more epochs")

@@ -16,6 +16,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +43,6 @@ TEXT, LONGEST = 500, 2**16
 REFUSALS = 10_000
 #: Rules that no data decide: a site that waits for an approval says so again and again.
 BEFOREHAND = ("signed", "approval")
-#: Bytes that are read at once where the last line is looked for.
-BLOCK = 2**16
 #: Parts of a line that follow from the answer, and not from the words of the question.
 ANSWERED = ("left", "releases")
 #: Of an answer: what says nothing of the data.
@@ -52,11 +52,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SiteLedger:
-    """The ledger of a site.
-
-    Attributes:
-        folder: The site's account.
-    """
+    """The ledger of a site."""
 
     folder: Path
 
@@ -70,11 +66,7 @@ class SiteLedger:
         return self.folder / UNFINISHED
 
     def lines(self) -> list[Line]:
-        """Return all lines but an unfinished last one, which may just be on its way to the disk.
-
-        Raises:
-            UnseenError: A line is not one of a ledger.
-        """
+        """Return all lines but an unfinished last one, which may just be on its way to the disk."""
         whole, tail = self._parts()
         texts = [*whole.splitlines(), *([tail] if _is_line(tail) else [])]
         lines = []
@@ -137,8 +129,7 @@ class SiteLedger:
     def _mend(self) -> None:
         """End a last line that lacks its end alone; set aside one of which more is missing.
 
-        Note:
-            A line is on the disk before its answer leaves, so no answer followed such a one.
+        A line is on the disk before its answer leaves, so no answer followed such a one.
         """
         if not self.path.is_file() or not _ends_within_a_line(self.path):
             return
@@ -152,16 +143,10 @@ class SiteLedger:
 
     def _last(self) -> Line | None:
         """The last line, whatever its length."""
-        if not self._exists():
+        if not self._exists() or not self.path.stat().st_size:
             return None
-        with self.path.open("rb") as file:
-            start, text = file.seek(0, os.SEEK_END), b""
-            while start and b"\n" not in text[:-1]:
-                size = min(BLOCK, start)
-                start = file.seek(start - size)
-                text = file.read(size) + text
-        last = text[:-1].rpartition(b"\n")[2]
-        return dict(json.loads(last)) if last else None
+        with self.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
+            return dict(json.loads(text[text.rfind(b"\n", 0, len(text) - 1) + 1 :]))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -259,9 +244,7 @@ def sizes(value: Value) -> int:
 def items_of(parcel: Parcel, apart: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
     """Return what an answer is made of, in the words of the server's ledger; nothing is left out.
 
-    Args:
-        parcel: The answer.
-        apart: Name -> its slot and form, where that is not a plain row or scalar.
+    `apart` has slot and form by name, where that is not a plain row or scalar.
     """
     items: list[dict[str, Any]] = []
     numbers = 0
@@ -278,17 +261,10 @@ def items_of(parcel: Parcel, apart: Mapping[str, tuple[str, str]]) -> list[dict[
 
 
 def _append(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        _write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]
+    with open(path, "ab", opener=partial(os.open, mode=0o600)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:

@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field, field_validator
 
 from unseen.errors import UnseenError
 from unseen.sites.kits.kit import RULES
-from unseen.sites.templates import source
 from unseen.studies.settings.wording import Settings, WrongSettings, sentences
 
 Channel = Literal["clear", "masks", "ckks"]
@@ -34,21 +33,7 @@ def _inside(name: str) -> str:
 
 
 class Least(Settings):
-    """What a study must have at least: the `[least]` table.
-
-    Attributes:
-        channel: `clear`, `masks` or `ckks`, in this order.
-        blind: Whether the server must be one that never holds the model.
-        batch_size: Examples of one step.
-        steps: Steps of one reply.
-        examples: Training examples of which one reply is made, and validation examples of which
-            one evaluation is.
-        rows_per_level: Rows for each name of a column's levels, on the average, without which no
-            level of that column leaves.
-        rows_per_value: Rows of each value of a column; those of fewer count as missing here.
-        sites: Sites that train together, this one included.
-        noise: σ of the study's `privacy.examples` or `privacy.clients`; 0 asks for none.
-    """
+    """What a study must have at least: the `[least]` table."""
 
     about: ClassVar[str] = "[least] of site.toml cannot work"
     channel: Channel = "clear"
@@ -65,13 +50,7 @@ class Least(Settings):
 class Most(Settings):
     """What a study may have at most: the `[most]` table.
 
-    Attributes:
-        rounds: Rounds of one study.
-        questions: Questions of one study that are answered.
-        days: Days for which an approval holds.
-        epsilon: ε of everything that ever left this site, over all studies, by the RDP accountant;
-            None for no budget. With a budget, no update leaves without noise.
-        delta: The δ that ε is stated for.
+    With a budget of ε, over all studies by the RDP accountant, no update leaves without noise.
     """
 
     about: ClassVar[str] = "[most] of site.toml cannot work"
@@ -83,13 +62,7 @@ class Most(Settings):
 
 
 class Methods(Settings):
-    """Which methods are allowed: the `[methods]` table.
-
-    Attributes:
-        names: Names of methods, modifiers included; all, where there are none.
-        sees: The most that the server's rule may see of updates: `scalars`, `products`, `updates`.
-        extras: Whether a method may send more than the model, as `unseen show METHOD` lists it.
-    """
+    """Which methods are allowed: the `[methods]` table."""
 
     about: ClassVar[str] = "[methods] of site.toml cannot work"
     names: tuple[Name, ...] = ()
@@ -98,20 +71,9 @@ class Methods(Settings):
 
 
 class SitePolicy(Settings):
-    """What a site allows, see docs/site-policy.md.
+    """What a site allows: docs/site-policy.md explains every rule.
 
-    Attributes:
-        approval: `wait` lets a study begin once somebody here has approved it; `auto` lets every
-            study begin that the rules allow.
-        signed: Whether a study must be signed by a coordinator of the federation.
-        datasets: Names of data sets; None for any.
-        files: For tables, the files of the data's folder that may be read; without them the one
-            that is alone there.
-        columns: Column of a table -> its uses; `"*"` for all others. None leaves the columns to
-            whoever approves the study.
-        evaluate: As what the site reports metrics: its `validation` split, or whole as a `target`.
-        code: The user's own parts, `module:function`, that a study may name here.
-        least, most, methods: Limits.
+    Where `datasets` or `columns` are None, any may be read; `"*"` stands for all other columns.
     """
 
     about: ClassVar[str] = "site.toml cannot work"
@@ -142,11 +104,7 @@ class SitePolicy(Settings):
 
     @classmethod
     def read(cls, kit: Path) -> Self:
-        """Return the policy of a kit; without a `site.toml` the strictest one that can work.
-
-        Raises:
-            UnseenError: The file says something that cannot be. Nothing is then answered.
-        """
+        """Return the policy of a kit; without a `site.toml` the strictest one that can work."""
         file = kit / RULES
         if not file.is_file():
             return cls()
@@ -166,8 +124,3 @@ class SitePolicy(Settings):
     def allows(self, column: str, use: str) -> bool:
         """Return whether a column may be used so; where no column is named, all may."""
         return self.columns is None or use in self.uses(column)
-
-
-def template() -> str:
-    """Return the site.toml that `join` writes where there is none: every rule, at its default."""
-    return source(RULES)

@@ -1,4 +1,4 @@
-"""The ε that a site has spent over all studies, by the releases that its ledger lists."""
+"""Of how many rows an answer of training is, and the ε that a site has spent over all studies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from unseen.core import Turn
+from unseen.core import Client, Local, Turn
 from unseen.core.exchange import Exchange
+from unseen.core.parts import innermost
+from unseen.methods.local.train import Train
 from unseen.privacy.accounting import Guarantee, Release, releases
-from unseen.privacy.dp import NoisedRows, mechanism
+from unseen.privacy.dp import NoisedRows, mechanism, steps_of
 from unseen.privacy.ledger import finite
 from unseen.sites.policy.site_ledger import Line
+
+
+def trained_counts(client: Client, local: Local, validates: bool) -> tuple[int, int | None, int]:
+    """Return the training examples here, the steps of a reply, and the examples that it is of.
+
+    `validates` says whether the answer tells something of the validation rows, too.
+    """
+    train = len(client.train) if client.train is not None else 0
+    behind = min(train, len(client.split("validation"))) if validates else train
+    local = innermost(local)
+    if not isinstance(local, Train):
+        return train, None, behind
+    steps = steps_of(train, local.training) if train else 0
+    return train, steps, min(behind, steps * local.training.batch_size)
 
 
 def releases_of(exchange: Exchange, count: int, turn: Turn, fewest: int) -> list[dict[str, Any]]:
@@ -35,12 +51,9 @@ def releases_of(exchange: Exchange, count: int, turn: Turn, fewest: int) -> list
 def epsilon(lines: Iterable[Line], delta: float) -> dict[str, float]:
     """Return what is protected -> ε of all releases so far, by the RDP accountant at one δ.
 
-    Args:
-        lines: Of the site's ledger; rows that left more than once count once.
-        delta: δ.
+    Rows that left more than once count once.
 
-    Note:
-        What is private of whole sites is so of each example, too: for an example both add up.
+    What is private of whole sites is so of each example, too: for an example both add up.
     """
     answers = [line for line in lines if "answer" in line]
     unique = {line.get("rows", line["answer"]): line.get("releases", ()) for line in answers}
@@ -59,11 +72,7 @@ def over_budget(
 ) -> str:
     """Return why one more answer would leave the budget; nothing where it would not.
 
-    Args:
-        lines: The ledger so far.
-        line: What the ledger would say of the answer, with `trained` where rows of it were trained.
-        limit: The most ε; None for no budget.
-        delta: The δ that it is stated for.
+    `line` is what the ledger would say of it. Without a limit there is no budget.
     """
     if limit is None or not line.get("trained"):
         return ""

@@ -14,8 +14,8 @@ from unseen.sites.flower.site import Site, load
 from unseen.sites.flower.site_plan import roles_of
 from unseen.sites.kits.signatures import check_study
 from unseen.sites.policy import preflight
-from unseen.sites.policy.proposals import SHORT, Proposal
-from unseen.sites.policy.rare_values import named_values, rare
+from unseen.sites.policy.approvals import SHORT, Proposal
+from unseen.sites.policy.few_rows import named_values, rare
 from unseen.sites.policy.study_rules import columns_of, label_of, sight_of
 from unseen.studies.execution.runtime import Runtime
 from unseen.studies.execution.spaces import spaces_of
@@ -39,12 +39,7 @@ LISTED = 12
 
 
 def review(site: Site, proposal: Proposal) -> list[str]:
-    """Return the lines that tell a site what it would take part in, whatever the study's texts.
-
-    Args:
-        site: The site, whose data are read for this, here.
-        proposal: The study.
-    """
+    """Return the lines that tell a site what it would take part in, whatever the study's texts."""
     return [visible(line) for line in _lines(site, proposal)]
 
 
@@ -61,11 +56,8 @@ def _lines(site: Site, proposal: Proposal) -> list[str]:
         data = load(site, study)
         lines += _data(study, data, "source" in roles)
         if "source" in roles:
-            lines.append(
-                "  rows        {} to train on, {} held back".format(
-                    *preflight.rows_by_split(study, data, site.name)
-                )
-            )
+            train, rest = preflight.rows_by_split(study, data, site.name)
+            lines.append(f"  rows        {train} to train on, {rest} held back")
         lines += _alone(site, data) if "source" in roles else []
         faults += map(str, preflight.of_data(site, study, data, roles)) if not broken else ()
     except (UnseenError, OSError) as error:

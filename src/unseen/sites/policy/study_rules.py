@@ -86,7 +86,7 @@ def _files(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
 def _datasets(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     name = parse(study.dataset)[0].name
     if policy.datasets is not None and name not in policy.datasets:
-        yield f"the data set is {name!r}, and allowed are {_listed(policy.datasets)}"
+        yield f"the data set is {name!r}, and allowed are {', '.join(policy.datasets)}"
 
 
 def _columns(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
@@ -117,17 +117,12 @@ def _methods(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     for text in study.methods:
         rules = policy.methods
         if rules.names and (others := parts_of(text) - set(rules.names)):
-            yield f"{text} is made of {_listed(sorted(others))}, and methods.names lists others"
+            yield f"{text} is made of {', '.join(sorted(others))}, and methods.names lists others"
         yield from method_breaches(policy, compose(text))
 
 
 def method_breaches(policy: SitePolicy, method: Method) -> Iterator[str]:
-    """Yield what a method shows of a site beyond what its policy allows.
-
-    Args:
-        policy: The site's policy.
-        method: The method, completed for its network or not.
-    """
+    """Yield what a method shows of a site beyond what its policy allows."""
     limit, sight = policy.methods.sees, sight_of(method)
     if SIGHTS.index(sight) > SIGHTS.index(limit):
         yield f"the rule of {method.name} sees {sight} of updates, and {limit} are the most"
@@ -144,7 +139,7 @@ def sight_of(method: Method) -> str:
 
 def _channel(policy: SitePolicy, study: StudySpec) -> Iterator[str]:
     if study.privacy.kind not in CHANNELS:
-        yield f"the channel is {study.privacy.kind!r}, and there are {_listed(CHANNELS)}"
+        yield f"the channel is {study.privacy.kind!r}, and there are {', '.join(CHANNELS)}"
     elif CHANNELS.index(study.privacy.kind) < CHANNELS.index(policy.least.channel):
         least = f"{policy.least.channel} is the least"
         yield f"the channel is {study.privacy.kind}, in which the server reads more; {least}"
@@ -205,18 +200,9 @@ RULES: Mapping[str, Check] = {
 
 
 def breaches(policy: SitePolicy, study: StudySpec) -> Iterator[Breach]:
-    """Yield every rule that a study breaks, those apart that need the data or a question.
-
-    Args:
-        policy: The site's policy.
-        study: The study.
-    """
+    """Yield every rule that a study breaks, those apart that need the data or a question."""
     for rule, check in RULES.items():
         words = [Breach(rule, why) for why in check(policy, study)]
         yield from words
         if rule == "code" and words:  # what is not allowed is not called, nor asked what it does
             return
-
-
-def _listed(names: object) -> str:
-    return ", ".join(map(str, names)) if isinstance(names, tuple | list) else str(names)

@@ -1,4 +1,4 @@
-"""The study of a choice among recipes, as real sites approve it once: recipes, groups and rates."""
+"""The studies that sites approve for one model, and once for a choice among recipes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,42 @@ from unseen.data import info
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.ranges import one
-from unseen.sites.policy.proposals import federated
+from unseen.serving.fit import study_of
+from unseen.sites.policy.approvals import federated
 from unseen.studies.choice.playing import IMAGES, TABLES
 from unseen.studies.choice.rates import at_rate, learning_rate
 from unseen.studies.choice.trials import BASE
 from unseen.studies.settings.search_plan import Tune
 from unseen.studies.settings.study import StudySpec
 
-#: The range of the learning rate in such a study.
-RATE = "training.optimiser.lr"
+#: The selection rule that reads no metric, and the range of the learning rate in a choice.
+LAST, RATE = "last", "training.optimiser.lr"
+
+
+def model_study(file: str | Path, method: str | None = None) -> StudySpec:
+    """Return the study of one model over real sites: one method, one seed, one task.
+
+    Under noise no metric leaves a site, since ε would not cover it, and so the last round's model
+    is taken.
+    """
+    study = federated(study_of(str(file), {}, method))
+    privacy = study.privacy
+    if privacy.noised:
+        privacy = privacy.model_copy(update={"metrics": "none"})
+    unmeasured = privacy.metrics == "none"
+    if unmeasured and "selection" in study.model_fields_set and study.selection != LAST:
+        raise UnseenError(
+            f"selection = {study.selection!r} reads metrics, and none leaves a site of this study.",
+            remedy=f"Leave it out: the last round's model is taken, selection = {LAST!r}.",
+        )
+    if study.training.buffers == "local" and study.selection != LAST and not unmeasured:
+        raise UnseenError(
+            "training.buffers = 'local' leaves each site with BatchNorm statistics of its last "
+            f"round, and selection = {study.selection!r} may take an earlier round's model.",
+            remedy=f"Set selection = {LAST!r}.",
+        )
+    changes = {"privacy": privacy, **({"selection": LAST} if unmeasured else {})}
+    return study.model_copy(update=changes)
 
 
 def choosing_study(
@@ -25,15 +52,8 @@ def choosing_study(
 ) -> StudySpec:
     """Return the study in which sites try every recipe at every rate, without each group of sites.
 
-    Args:
-        file: A study's file, of which data, network, training and privacy are taken.
-        recipes: Methods to choose among; those for its data if none is named.
-        groups: Groups of sites that are left out in turn.
-        rates: Factors of the study's learning rate.
-        seeds: How many.
-
-    Raises:
-        UnseenError: The file has a search of its own, or asks for what sites cannot follow.
+    The file's data, network, training and privacy are taken. `rates` are factors of its learning
+    rate.
     """
     study = StudySpec.read(file)
     if study.tune is not None:
