@@ -1,12 +1,13 @@
-"""Estimate the minutes of every study that ships, for `unseen list studies`.
+"""Estimate the minutes of every study of unseen and of the papers, for `unseen list studies`.
 
-    python tools/minutes.py DATA_DIR... [--only NAME,...] [--ran NAME=MINUTES,...]
+    python papers/tools/minutes.py DATA_DIR... [--only NAME,...] [--ran NAME=MINUTES,...]
 
 On a quiet machine. Each study is run with the first of the folders that has its data: every method
-on one target and seed, for two rounds and for six. `src/unseen/studies/settings/minutes.json` keeps
-the minutes on two cores that all its jobs take at that pace. Trials of a search count as jobs of
-full length, so that these are upper ends. A study without data, or one that takes too long, keeps
-its figure. `--ran` keeps what a study took on two cores, which no estimate replaces.
+on one target and seed, for two rounds and for six. The file `minutes.json` in
+the folder of the study's package keeps the minutes on two cores that all its jobs take at that
+pace. Trials of a search count as jobs of full length, so that these are upper ends. A study without
+data, or one that takes too long, keeps its figure. `--ran` keeps what a study took on two cores,
+which no estimate replaces.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from unseen.methods.compose import method
 from unseen.studies.execution.plan import prepare_study
 from unseen.studies.execution.search import jobs_of
 from unseen.studies.results.study_folder import StudyFolder
-from unseen.studies.settings.named import named_studies
+from unseen.studies.settings.named import OWN, named_studies
+from unseen.studies.settings.named import minutes as kept_minutes
+from unseen_papers import studies
 
-FILE = Path(__file__).parents[1] / "src/unseen/studies/settings/minutes.json"
+#: The folders of the studies.
+FOLDERS = (OWN, Path(studies.__file__).parent)
 #: The two lengths that are timed: the longer one's further rounds are what a round takes.
 FEW, MORE = 2, 6
 #: Seconds after which a study is given up.
@@ -76,8 +80,8 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--ran", default="")
     given = parser.parse_args()
-    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    known, ran = kept.get("estimated", {}), kept.get("ran", {})
+    kept = kept_minutes()
+    known, ran = kept["estimated"], kept["ran"]
     ran |= {n: float(m) for n, m in (pair.split("=") for pair in given.ran.split(",") if pair)}
     context = multiprocessing.get_context("fork")
     names = given.only.split(",") if given.only else named_studies()
@@ -96,8 +100,16 @@ def main() -> None:
 
 
 def keep(content: Mapping[str, Mapping[str, float]]) -> None:
-    """Write the file."""
-    write_atomically(FILE, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+    """Write each folder's file, of the studies that are there."""
+    for folder in FOLDERS:
+        own = {
+            key: {
+                name: value for name, value in values.items() if (folder / f"{name}.toml").exists()
+            }
+            for key, values in content.items()
+        }
+        text = json.dumps(own, indent=1, sort_keys=True) + "\n"
+        write_atomically(folder / "minutes.json", text.encode())
 
 
 if __name__ == "__main__":

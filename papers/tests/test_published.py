@@ -10,14 +10,8 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.studies.settings.named import named_studies
-from unseen.studies.settings.published import (
-    Figure,
-    captions,
-    contents,
-    inconsistent,
-    table,
-    tables,
-)
+from unseen.studies.settings.published import Figure, exhibits, printed_in
+from unseen_papers.published import captions, contents, inconsistent, table, tables
 
 #: Counted by hand in the papers: rows x columns.
 COUNTS = {
@@ -152,3 +146,14 @@ def test_every_table_and_figure_names_studies_that_exist():
         assert set(studies) <= set(known), name
     made = {study for studies in contents().values() for study in studies}
     assert {n for n in known if re.match("(ppdg|csac|fedilc|ga)/", n)} - made == {"csac/ablations"}
+
+
+def test_what_stands_under_our_tables_is_what_was_printed():
+    assert set(exhibits()) >= {*tables(), *contents()}
+    for found in tables().values():
+        for one in (found, *map(found.part, found.parts)):
+            shown = exhibits()[one.name]
+            if not shown.parts:
+                assert (shown.figures, shown.tests) == (one.by_metric(), one.tests())
+    with pytest.raises(UnseenError, match="csac/table4 has figures of several data sets"):
+        printed_in("csac/table4")

@@ -21,50 +21,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.errors import UnseenError, check_known, nearest
+from unseen.studies.settings.published import Exhibit, Figure
 
 __all__ = [
-    "Figure", "Inconsistent", "Table", "captions", "contents", "inconsistent", "table", "tables",
+    "Inconsistent", "Table", "captions", "contents", "exhibits", "inconsistent", "table", "tables",
 ]  # fmt: skip
 
 PAPERS = ("ppdg", "csac", "fedilc", "ga")
 #: The unit of tables of tests: p, and h = 1 where it is below 0.05.
 TESTS = "p/h"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A printed number: its digits as printed, and those of its standard error, if there is one.
-
-    Example:
-        >>> str(Figure("0.780", "0.001")), Figure("0.780", "0.001").times(100)
-        ('0.780 ± 0.001', Figure(text='78.0', error='0.1'))
-    """
-
-    text: str
-    error: str | None = None
-
-    @property
-    def value(self) -> Decimal:
-        """The number; of p / h (PPDG's Table 7) the p, of degrees the angle."""
-        return Decimal(self.text.partition("/")[0].removesuffix("°"))
-
-    @property
-    def digit(self) -> Decimal:
-        """One unit of the last digit."""
-        return Decimal(1).scaleb(int(self.value.as_tuple().exponent))
-
-    def times(self, power: int) -> Figure:
-        """Return the same digits in another unit.
-
-        Args:
-            power: A power of ten, 100 for percent.
-        """
-        shift = Decimal(power).adjusted()
-        text, error = (t and str(Decimal(t).scaleb(shift)) for t in (self.text, self.error))
-        return Figure(text or "", error)
-
-    def __str__(self) -> str:
-        return self.text if self.error is None else f"{self.text} ± {self.error}"
 
 
 @dataclass(frozen=True)
@@ -163,12 +128,29 @@ class Table:
         (row,) = self.rows.values()
         return {label: figure.text for label, figure in zip(self.columns, row, strict=True)}
 
-    def _several(self, what: str) -> UnseenError:
-        return UnseenError(
+    def exhibit(self) -> Exhibit:
+        """Return what stands under our tables; of a table of several data sets, its parts alone."""
+        shown = Exhibit(self.caption, metrics=self.measured, methods=self.methods, error=self.error)
+        try:
+            return replace(shown, figures=self.by_metric(), tests=self.tests())
+        except Several:
+            return replace(shown, parts=tuple(f"{self.name}/{part}" for part in self.parts))
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics of its columns, each once."""
+        return tuple(dict.fromkeys(filter(None, self.metrics)))
+
+    def _several(self, what: str) -> Several:
+        return Several(
             f"{self.name} has {what} of several data sets.",
             remedy=f"Name one part of it, such as {self.name}/{self.parts[0]}. "
             f"Parts: {', '.join(self.parts)}.",
         )
+
+
+class Several(UnseenError):
+    """A table whose figures are of several data sets."""
 
 
 class Inconsistent(NamedTuple):
@@ -205,6 +187,32 @@ def contents() -> dict[str, tuple[str, ...]]:
         name = key.rstrip("ab")
         studies[name] = tuple(dict.fromkeys((*studies.get(name, ()), *entry["studies"])))
     return studies
+
+
+@cache
+def exhibits() -> Mapping[str, Exhibit]:
+    """Return every table, part of a table and data figure, as unseen shows it.
+
+    Example:
+        >>> exhibits()["fedilc/table4"].studies, exhibits()["fedilc/table4"].metrics
+        (('fedilc/color-mnist', 'fedilc/eicu'), ('auroc', 'auprc'))
+        >>> exhibits()["csac/table4"].parts
+        ('csac/table4/pacs', 'csac/table4/vlcs')
+    """
+    whole = tables()
+    parts = [one.part(part) for one in whole.values() for part in one.parts]
+    every = {one.name: one.exhibit() for one in (*whole.values(), *parts)}
+    texts = captions()
+    for name, studies in contents().items():
+        if name in every:
+            every[name] = replace(every[name], studies=studies)
+            continue
+        # A figure, or a table in two: FedILC's Table 4.
+        halves = [key for key in whole if key.rstrip("ab") == name]
+        metrics = tuple(dict.fromkeys(m for key in halves for m in whole[key].measured))
+        caption = texts[halves[0] if halves else name]
+        every[name] = Exhibit(caption, studies, metrics, parts=tuple(halves))
+    return every
 
 
 def captions() -> dict[str, str]:

@@ -19,7 +19,7 @@ from unseen.studies.results.selection import rule
 from unseen.studies.results.study_results import Results
 from unseen.studies.settings.holdout import plan
 from unseen.studies.settings.named import named_studies
-from unseen.studies.settings.published import table
+from unseen_papers.published import table
 
 PAPERS = [name for name in named_studies() if re.match("(ppdg|csac|fedilc|ga)/", name)]
 #: `# paper`, `# code`, `# paper: detail; ours: reason`, or `# ours: reason`, never `# ours` alone.

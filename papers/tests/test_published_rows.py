@@ -18,7 +18,8 @@ from unseen.studies.results.statistics import Cell
 from unseen.studies.results.study_results import Results
 from unseen.studies.results.table_of_runs import table as made_of
 from unseen.studies.settings.named import named_studies
-from unseen.studies.settings.published import Figure, table, tables
+from unseen.studies.settings.published import Figure
+from unseen_papers.published import table, tables
 
 PAPERS = [name for name in named_studies() if re.match("(ppdg|csac|fedilc|ga)/", name)]
 #: CSAC as its released commands compute it.
