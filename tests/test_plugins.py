@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unseen import plugins
+from unseen.data import datasets, info, load
 from unseen.errors import UnseenError
 from unseen.studies.execution import Study
 from unseen.studies.settings.named import members, named_studies
@@ -42,6 +43,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     yield write
     monkeypatch.undo()
     plugins.installed.cache_clear()
+    datasets.cache_clear()
 
 
 def test_a_folder_of_studies_is_found_by_its_entry_point(package: Write) -> None:
@@ -103,3 +105,35 @@ def test_studies_of_the_papers_are_named_with_where_they_are(
         Study(published="csac/table1")
     with pytest.raises(UnseenError, match="unknown study 'digit'"):
         members("digit")
+
+
+DATA = '''"""Two data sets."""
+
+from unseen.data import Info
+from unseen.data.digits import load
+
+TEXTS = {"description": "d", "source": "s", "licence": "l", "model": "logistic"}
+ONE = Info(name="lab-digits", loader=load, **TEXTS)
+TWO = [ONE, Info(name="lab/again", loader=load, **TEXTS)]
+'''
+
+
+@pytest.mark.parametrize(("name", "names"), [("ONE", ["lab-digits"]), ("TWO", ["lab/again"])])
+def test_data_sets_are_loaded_by_name(package: Write, name: str, names: list[str]) -> None:
+    package({"lab_f.py": DATA}, f"[unseen.datasets]\nlab = lab_f:{name}\n")
+    datasets.cache_clear()
+    for one in names:
+        assert one in datasets() and info(one).model == "logistic"
+        assert len(load(one).domains) == 6
+    with pytest.raises(UnseenError, match="unknown data set 'lab-digit'; did you mean"):
+        load("lab-digit")
+
+
+def test_data_sets_of_the_papers_are_named_with_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "installed", lambda group: ())
+    datasets.cache_clear()
+    for name in ("rotated-mnist", "sites/vowel", "camelyon17"):
+        with pytest.raises(UnseenError, match=f"data set '{name}' comes with .* unseen-papers"):
+            load(name)

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from support.sketches import SKETCHES
+from paper_sketches import SKETCHES
 
-from unseen.data import DATASETS, load
+from unseen.data import datasets, load
 from unseen.data.networks import MODELS
 from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
@@ -19,6 +19,7 @@ from unseen.studies.results.selection import rule
 from unseen.studies.results.study_results import Results
 from unseen.studies.settings.holdout import plan
 from unseen.studies.settings.named import named_studies
+from unseen_papers.data.poverty import countries
 from unseen_papers.published import table
 
 PAPERS = [name for name in named_studies() if re.match("(ppdg|csac|fedilc|ga)/", name)]
@@ -70,7 +71,7 @@ def test_methods_compose_and_names_resolve(name: str) -> None:
     assert study.reference is None or study.reference in names
     rule(study.selection)
     (data,) = parse(study.dataset)
-    if data.name in DATASETS and study.model is not None:
+    if data.name in datasets() and study.model is not None:
         (model,) = parse(study.model)
         assert model.name in MODELS, f"{data.name} can be loaded, {model.name} is unknown"
 
@@ -169,3 +170,12 @@ def test_the_folder_of_a_job_holds_any_method_of_the_papers() -> None:
         folders = {Job(m, "t", 0).folder(Path()) for m in study.methods}
         assert len(folders) == len(study.methods)
         assert all(len(part) < 256 for folder in folders for part in folder.parts)
+
+
+@pytest.mark.parametrize(("fold", "trains"), [("A", 13), ("B", 14)])
+def test_the_clients_of_povertymap_follow_its_fold(fold: str, trains: int) -> None:
+    """26 clients in fold A, as the paper has; WILDS' countries of each fold are 23."""
+    own = [f"{c}-{area}" for c in countries(fold)["train"] for area in ("rural", "urban")]
+    (task,) = plan(Study.read("ppdg/table2").holdout, ["ood-test", *own[::-1], "ood-validation"])
+    assert list(task.sources) == sorted(own) and len(own) == 2 * trains
+    assert (task.validation, task.targets) == (("ood-validation",), ("ood-test",))

@@ -24,7 +24,10 @@ PAPERS = {
         "ham10000", "heterogeneity", "methods", "mtae", "pacs", "pacs64", "ppdg", "rotated-mnist",
         "sites",
     ),
-    "data set": (),
+    "data set": (
+        "camelyon17", "color-mnist", "eicu", "fmow", "ham10000", "povertymap", "rotated-cifar10",
+        "rotated-mnist", "sites",
+    ),
     "published table": ("csac", "fedilc", "ga", "ppdg"),
 }  # fmt: skip
 

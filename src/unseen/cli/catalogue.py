@@ -34,9 +34,9 @@ def list_methods() -> Rows:
 
 def list_datasets() -> Rows:
     """Return data sets, where their files come from and on what terms."""
-    from unseen.data import DATASETS
+    from unseen.data import datasets
 
-    rows: Cells = [(n, i.description, i.source, i.licence) for n, i in DATASETS.items()]
+    rows: Cells = [(n, i.description, i.source, i.licence) for n, i in datasets().items()]
     return ("data set", "domains", "files", "licence"), rows
 
 

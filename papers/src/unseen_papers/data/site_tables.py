@@ -276,5 +276,5 @@ def entry(facts: SiteTable) -> Info:
     return Info(**shared, loader=load, locate=facts.locate, variants=facts.variants)
 
 
-TABLES = {name: SiteTable.of(f"sites/{name}") for name in NAMES}
+TABLES = {name: SiteTable.of(f"sites/{name}", "unseen_papers.data") for name in NAMES}
 INFOS = tuple(map(entry, TABLES.values()))

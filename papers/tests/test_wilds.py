@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from paper_sketches import SKETCHES
 from PIL import Image
-from support.sketches import SKETCHES
 from torch import nn
 
 from unseen.core.client import Client, Split
 from unseen.core.metrics.evaluation import Evaluate
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
-from unseen.data import DATASETS, camelyon, fmow, poverty, summary
+from unseen.data import datasets, summary
 from unseen.data.dataset import NO_GROUP, DataSet, check
 from unseen.data.networks import build
 from unseen.data.tables import table_files
@@ -27,6 +27,7 @@ from unseen.expression import parse
 from unseen.studies.execution import Study
 from unseen.studies.results.selection import value
 from unseen.studies.settings.holdout import Fixed, plan
+from unseen_papers.data import camelyon, fmow, poverty
 
 MODULES = {"camelyon17": camelyon, "povertymap": poverty, "fmow": fmow}
 TABLES = {
@@ -74,7 +75,7 @@ def test_published_counts_add_up() -> None:
 
 
 def test_camelyon_has_as_many_tumour_patches_as_others() -> None:
-    for center, classes in DATASETS["camelyon17"].cells.items():
+    for center, classes in datasets()["camelyon17"].cells.items():
         assert set(classes) == set(camelyon.FACTS.labels) and len(set(classes.values())) == 1
         assert sum(classes.values()) == camelyon.FACTS.totals[center]
 
@@ -91,7 +92,7 @@ def test_camelyon_has_as_many_tumour_patches_as_others() -> None:
 def test_the_usual_models_are_those_of_wilds(
     name: str, shape: tuple[int, ...], outputs: int, parameters: int
 ) -> None:
-    net = build(DATASETS[name].model, shape, outputs, keyed("net"))
+    net = build(datasets()[name].model, shape, outputs, keyed("net"))
     assert sum(p.numel() for p in net.parameters()) == parameters
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.sketches import SKETCHES
+from paper_sketches import SKETCHES
 
 from unseen.data import load
-from unseen.data.digit_makers import numbers, pixels, resized
 from unseen.data.summary import inspect
 from unseen.errors import UnseenError
 from unseen.expression import parse
+from unseen_papers.data.digit_makers import numbers, pixels, resized
 
 MAKERS = ("mnist", "usps", "semeion", "optdigits")
 

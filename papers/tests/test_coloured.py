@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from unseen.core.turn import keyed
-from unseen.data import load, mnist
+from unseen.data import load
 from unseen.data.dataset import DataSet, Domain
-from unseen.data.mnist import colour
+from unseen_papers.data import mnist
+from unseen_papers.data.mnist import colour
 
 
 @pytest.fixture(scope="module")

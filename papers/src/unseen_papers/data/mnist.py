@@ -19,11 +19,11 @@ from unseen.data.entry import Facts, Info, either
 from unseen.data.pickles import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError, choice, number
 
-FACTS = Facts.of("rotated-mnist")
+FACTS = Facts.of("rotated-mnist", "unseen_papers.data")
 #: Of the 1,000 digits at each of six angles.
-GHIFARY = Facts.of("ghifary")
+GHIFARY = Facts.of("ghifary", "unseen_papers.data")
 #: FedILC's two classes of digits whose colour tells the class, truly or falsely.
-COLOURED = Facts.of("color-mnist")
+COLOURED = Facts.of("color-mnist", "unseen_papers.data")
 #: Probability of the wrong colour in each of FedILC's five training clients (its §5.1.1).
 FLIPS = (0.15, 0.30, 0.45, 0.60, 0.75)
 PARTS = {"train": 60_000, "t10k": 10_000}

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unseen.core.turn import keyed
-from unseen.data import mnist
 from unseen.data.dataset import DataSet, Domain
 from unseen.data.entry import Facts, Info, either
 from unseen.errors import UnseenError
+from unseen_papers.data import mnist
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Makers(Facts):
     exported: Mapping[str, Mapping[str, int]]
 
 
-FACTS = Makers.of("sites/digit-makers")
+FACTS = Makers.of("sites/digit-makers", "unseen_papers.data")
 EXPORT = "digit_makers.npz"
 SIDE, COUNT = 16, 1500
 #: Maker -> its files, each with the names that it may have; MNIST's are those of `mnist`.

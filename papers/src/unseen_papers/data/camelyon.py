@@ -3,14 +3,14 @@
 from functools import partial
 from pathlib import Path
 
-from unseen.data import wilds
 from unseen.data.dataset import DataSet
 from unseen.data.entry import Facts, Info
 from unseen.data.image_files.images import View
 from unseen.data.tables.table_files import stream
 from unseen.errors import choice
+from unseen_papers.data import wilds
 
-FACTS = Facts.of("camelyon17")
+FACTS = Facts.of("camelyon17", "unseen_papers.data")
 HOSPITALS = (*FACTS.cells,)
 #: WILDS trains on these, selects on hospital 1 and tests on hospital 2.
 SOURCES = ("0", "3", "4")

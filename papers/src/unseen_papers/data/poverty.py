@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from unseen.data import wilds
 from unseen.data.dataset import DataSet
 from unseen.data.entry import Facts, Info
 from unseen.data.image_files.images import View
 from unseen.data.tables.table_files import stream
-from unseen.data.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest, number
+from unseen_papers.data import wilds
+from unseen_papers.data.wilds import TEST, VALIDATION
 
-FACTS = Facts.of("povertymap")
+FACTS = Facts.of("povertymap", "unseen_papers.data")
 FOLDS = ("A", "B", "C", "D", "E")
 COUNTRIES = tuple(sorted(country for fold in FOLDS for country in FACTS.names[fold]))
 BANDS = FACTS.names["bands"]

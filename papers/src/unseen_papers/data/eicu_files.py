@@ -11,7 +11,7 @@ from unseen.data.tables.table_files import stream
 from unseen.errors import UnseenError
 
 EDITIONS = ("demo", "full")
-FACTS = Facts.of("eicu")
+FACTS = Facts.of("eicu", "unseen_papers.data")
 #: Rows of the files of each edition, as its documentation states them.
 ROWS: Mapping[str, Mapping[str, int]] = {
     "demo": {"patient": 2520, "medication": 75_604, "hospital": 186},

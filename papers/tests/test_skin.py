@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from paper_sketches import SKETCHES
 from PIL import Image
-from support.sketches import SKETCHES
 
-from unseen.data import load, skin, summary
+from unseen.data import load, summary
 from unseen.data.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.expression import parse
+from unseen_papers.data import skin
 
 TABLE = "HAM10000/HAM10000_metadata"
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from support.sketches import SKETCHES
+from paper_sketches import SKETCHES
 
-from unseen.data import eicu, eicu_files
 from unseen.data.dataset import DataSet, check
 from unseen.errors import UnseenError
 from unseen.studies.execution import Study
 from unseen.studies.execution.prepare import prepare
 from unseen.studies.settings.holdout import Task
+from unseen_papers.data import eicu, eicu_files
 
 PATIENTS = """\
 hospitalid,patientunitstayid,uniquepid,gender,age,ethnicity,admissionheight,admissionweight,\

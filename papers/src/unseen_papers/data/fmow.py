@@ -3,15 +3,15 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from unseen.data import wilds
 from unseen.data.dataset import NO_GROUP, DataSet
 from unseen.data.entry import Facts, Info
 from unseen.data.image_files.images import View
 from unseen.data.tables.table_files import stream
-from unseen.data.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest
+from unseen_papers.data import wilds
+from unseen_papers.data.wilds import TEST, VALIDATION
 
-FACTS = Facts.of("fmow")
+FACTS = Facts.of("fmow", "unseen_papers.data")
 REGIONS = FACTS.names["regions"]
 #: What the file of country codes gives no region: a client, but no group of the metrics.
 OTHER = "Other"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.data import load, mnist
+from unseen.data import load
 from unseen.errors import UnseenError
+from unseen_papers.data import mnist
 
 SMALL = {"train": 5, "t10k": 3}
 

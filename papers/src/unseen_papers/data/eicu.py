@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from unseen.core.turn import keyed
-from unseen.data import eicu_files as files
 from unseen.data.dataset import DataSet, Domain
-from unseen.data.eicu_files import CATEGORICAL, DEMOGRAPHICS, EDITIONS, FACTS, Stay
 from unseen.data.entry import Info
 from unseen.data.tables.dialect import number as spelt
 from unseen.data.tables.encoding import Schema
 from unseen.data.tables.sheet import coded
 from unseen.errors import UnseenError
 from unseen.ranges import Count, NotNegative, Range, check_all
+from unseen_papers.data import eicu_files as files
+from unseen_papers.data.eicu_files import CATEGORICAL, DEMOGRAPHICS, EDITIONS, FACTS, Stay
 
 #: Centimetres and kilograms that an adult may have; other values were mistyped and are missing.
 PLAUSIBLE = {"admissionheight": (100.0, 250.0), "admissionweight": (20.0, 400.0)}

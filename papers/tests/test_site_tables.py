@@ -12,11 +12,11 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from unseen.data import DATASETS, DataSet, load
-from unseen.data.site_tables import TABLES
+from unseen.data import DataSet, datasets, load
 from unseen.data.summary import inspect
 from unseen.errors import UnseenError
 from unseen.expression import parse
+from unseen_papers.data.site_tables import TABLES
 
 #: Sites, rows and columns of each set, as its documentation and its files have them.
 SIZES = {
@@ -227,7 +227,7 @@ def test_an_export_of_r(tmp_path: Path) -> None:
 
 
 def test_every_set_is_listed_with_its_facts() -> None:
-    assert {f"sites/{name}" for name in SIZES} <= set(DATASETS)
+    assert {f"sites/{name}" for name in SIZES} <= set(datasets())
     for name, (sites, rows, _) in SIZES.items():
         cells = TABLES[name].exported or TABLES[name].cells
         assert (len(cells), sum(sum(own.values()) for own in cells.values())) == (sites, rows)

@@ -17,7 +17,7 @@ from unseen.errors import UnseenError
 
 #: Degrees, counter-clockwise, of the three sub-environments of each client (FedILC, Table 1).
 ANGLES = ((10, 25, 40), (60, 75, 90), (-10, -40, -90))
-FACTS = Facts.of("rotated-cifar10")
+FACTS = Facts.of("rotated-cifar10", "unseen_papers.data")
 BATCH = "data_batch_{}"
 DRAWN = (
     "CIFAR-10 was read from folders of classes, which keep no order: who holds which images is "

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from paper_sketches import SKETCHES
 from PIL import Image
-from support.sketches import SKETCHES
 
 from unseen.core.turn import keyed
-from unseen.data import cifar, load
+from unseen.data import load
 from unseen.errors import UnseenError
+from unseen_papers.data import cifar
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from unseen.data.tables.sheet import coded
 from unseen.data.tables.table_files import stream
 from unseen.errors import Unreadable, UnseenError, choice
 
-FACTS = Facts.of("ham10000")
+FACTS = Facts.of("ham10000", "unseen_papers.data")
 COLLECTIONS = (*FACTS.cells,)
 
 
