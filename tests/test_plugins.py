@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.command_line import Command
 
 from unseen import plugins
 from unseen.data import datasets, info, load
@@ -137,3 +138,30 @@ def test_data_sets_of_the_papers_are_named_with_where_they_are(
     for name in ("rotated-mnist", "sites/vowel", "camelyon17"):
         with pytest.raises(UnseenError, match=f"data set '{name}' comes with .* unseen-papers"):
             load(name)
+
+
+def test_a_command_is_that_of_a_function(package: Write, unseen: Command) -> None:
+    text = '''"""A command."""
+
+
+def rank(name: str, top: int = 3) -> None:
+    """Rank something.
+
+    Args:
+        name: What to rank.
+        top: How many to print.
+    """
+    print(f"{name}: {top}")
+'''
+    package({"lab_g.py": text}, "[unseen.commands]\nrank-all = lab_g:rank\n")
+    assert unseen("rank-all", "x", "--top", "5").out == "x: 5\n"
+    assert "How many to print." in unseen("rank-all", "--help").out
+    assert "rank-all" in unseen("--help").out
+
+
+def test_a_command_of_the_papers_is_named_with_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, unseen: Command
+) -> None:
+    monkeypatch.setattr(plugins, "installed", lambda group: ())
+    ran = unseen("compare", "results/digits")
+    assert ran.code == 2 and "'compare' comes with the package unseen-papers" in ran.err

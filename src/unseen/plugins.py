@@ -1,8 +1,9 @@
-"""What other installed packages add to unseen, by entry points: studies, data sets, exhibits.
+"""What other installed packages add to unseen, by entry points: studies, data sets, commands.
 
 An entry point of the group `unseen.studies` names a package whose folder holds study files; one of
 `unseen.datasets` an `Info` or several; one of `unseen.published` a function that returns the
-tables and figures of papers. docs/plugins.md shows how to write each.
+tables and figures of papers; one of `unseen.commands` the function of a command. docs/plugins.md
+shows how to write each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from unseen.errors import UnseenError, nearest
 
-GROUPS = ("unseen.studies", "unseen.datasets", "unseen.published")
+GROUPS = ("unseen.studies", "unseen.datasets", "unseen.published", "unseen.commands")
 #: How the names begin that the package in the folder `papers` of unseen's repository adds.
 PAPERS = {
     "study": (
@@ -28,6 +29,7 @@ PAPERS = {
         "camelyon17", "color-mnist", "eicu", "fmow", "ham10000", "povertymap", "rotated-cifar10",
         "rotated-mnist", "sites",
     ),
+    "command": ("compare",),
     "published table": ("csac", "fedilc", "ga", "ppdg"),
 }  # fmt: skip
 
@@ -41,10 +43,7 @@ def installed(group: str) -> tuple[EntryPoint, ...]:
 def plugged(group: str) -> Iterator[tuple[EntryPoint, Any]]:
     """Yield the entry points of a group with the objects that they name."""
     for point in installed(group):
-        try:
-            yield point, point.load()
-        except Exception as error:  # whatever a package of others does when it is imported
-            raise _broken(point, f"{type(error).__name__}: {error}") from error
+        yield point, _loaded(point)
 
 
 def folders(group: str) -> Iterator[tuple[EntryPoint, Path]]:
@@ -88,19 +87,41 @@ def joined(kind: str, own: Mapping[str, Any], more: Mapping[str, Any], source: s
         )
 
 
-def unknown(kind: str, name: str, names: Mapping[str, Any]) -> UnseenError:
+def names(group: str) -> list[str]:
+    """Return the names of the entry points of a group."""
+    return [point.name for point in installed(group)]
+
+
+def command(name: str) -> Any:
+    """Return the function of a command that a package adds; None where there is none."""
+    for point in installed("unseen.commands"):
+        if point.name == name:
+            return _loaded(point)
+    if name in PAPERS["command"]:
+        raise unknown("command", name, {})
+    return None
+
+
+def unknown(kind: str, name: str, every: Mapping[str, Any]) -> UnseenError:
     """Return the error for a name that nothing installed has."""
     if name.partition("/")[0] in PAPERS[kind] and not _papers():
         return UnseenError(
             f"the {kind} {name!r} comes with the package unseen-papers, which is not installed.",
             remedy="Install it from a checkout of unseen's repository: pip install ./papers",
         )
-    return nearest(kind, name, names)
+    return nearest(kind, name, every)
 
 
 def package(point: EntryPoint) -> str:
     """Return the name under which the package of an entry point is installed."""
     return point.module.partition(".")[0] if point.dist is None else point.dist.name
+
+
+def _loaded(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:  # whatever a package of others does when it is imported
+        raise _broken(point, f"{type(error).__name__}: {error}") from error
 
 
 def _papers() -> bool:

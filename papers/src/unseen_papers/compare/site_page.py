@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from unseen.core.metrics.evaluation import IN_UNITS
 from unseen.core.templates import render
-from unseen.studies.results.by_site import ENOUGH, Across, Effect, Row, Sites
 from unseen.studies.results.comparison import LEVEL, agree
 from unseen.studies.results.formats import counted, scale_of
 from unseen.studies.results.metric_name import MetricName
-from unseen.studies.results.paired import MARGIN
 from unseen.studies.results.statistics import interval, mean
+from unseen_papers.compare.by_site import ENOUGH, Across, Effect, Row, Sites
+from unseen_papers.compare.paired import MARGIN
 
 #: The metric's unit on the page: percent of a share, or the number itself.
 PERCENT = 100
@@ -44,7 +44,7 @@ def page(
     top = overview(every, method, effects, columns) if columns else None
     across = None if over_sets is None else section_across(over_sets)
     return render(
-        "unseen.studies.results", "by_site.md.jinja", sets=sets, method=f"`{method}`",
+        "unseen_papers.compare", "by_site.md.jinja", sets=sets, method=f"`{method}`",
         across=across, top=top, differ=differences(every, larger),
     )  # fmt: skip
 

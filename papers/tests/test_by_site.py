@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.studies.results.by_site import Sites, across, effects
-from unseen.studies.results.paired import detectable, equivalence, permuted
 from unseen.studies.results.records import Job
-from unseen.studies.results.site_page import by_others, page
-from unseen.studies.results.sites_of_studies import Run, figures, joined
+from unseen_papers.compare.by_site import Sites, across, effects
+from unseen_papers.compare.paired import detectable, equivalence, permuted
+from unseen_papers.compare.site_page import by_others, page
+from unseen_papers.compare.sites_of_studies import Run, figures, joined
 
 DIFFERENCES = (0.03, -0.01, 0.02, 0.05, 0.04, 0.013, -0.002, 0.06, 0.011)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unseen.studies.report.forest_plot import forest
-from unseen.studies.results.by_site import Effect
+from unseen_papers.compare.by_site import Effect
+from unseen_papers.compare.forest_plot import forest
 
 
 def effect(sites: int) -> Effect:

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from unseen.core.metrics.evaluation import OF_NUMBERS, OF_TIMES
 from unseen.errors import UnseenError
-from unseen.studies.results.by_site import Sites
 from unseen.studies.results.formats import counted
 from unseen.studies.results.metric_name import MetricName
-from unseen.studies.results.seeds_by_site import over_seeds, uneven, without_end
 from unseen.studies.results.selection import select, value
 from unseen.studies.results.statistics import mean
 from unseen.studies.results.study_folder import StudyFolder, find
 from unseen.studies.settings.length import in_words
+from unseen_papers.compare.by_site import Sites
+from unseen_papers.compare.seeds_by_site import over_seeds, uneven, without_end
 
 T = TypeVar("T")
 #: What separates a run's label from a method's expression.

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.studies.results.sites_of_studies import Run, figures
+from unseen_papers.compare.sites_of_studies import Run, figures
 
 
 @pytest.fixture(scope="module")

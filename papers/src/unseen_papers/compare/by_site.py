@@ -16,10 +16,10 @@ import numpy as np
 from unseen.core.metrics.evaluation import IN_UNITS, RANGES
 from unseen.errors import UnseenError, check_known
 from unseen.studies.results.comparison import holm, wilcoxon
-from unseen.studies.results.paired import detectable, equivalence, permuted
-from unseen.studies.results.seeds_by_site import BySeed, difference
 from unseen.studies.results.selection import less_is_better
 from unseen.studies.results.statistics import interval, mean, quantile, ranks
+from unseen_papers.compare.paired import detectable, equivalence, permuted
+from unseen_papers.compare.seeds_by_site import BySeed, difference
 
 #: Sites from which on a test over them is a claim; of fewer it is printed with this said.
 ENOUGH = 9

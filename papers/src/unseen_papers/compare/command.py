@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from unseen.studies.results.by_site import Across, Effect, Sites
+    from unseen_papers.compare.by_site import Across, Effect, Sites
 
 #: What leaves the tests out.
 NO_TESTS = "none"
@@ -44,9 +44,9 @@ def compare(
     """
     from unseen.core.atomic import write_atomically
     from unseen.errors import check_known
-    from unseen.studies.results.site_page import page, table
-    from unseen.studies.results.sites_of_studies import Run, figures
     from unseen.studies.settings.named import split_list
+    from unseen_papers.compare.site_page import page, table
+    from unseen_papers.compare.sites_of_studies import Run, figures
 
     named = [Run.read(text) for text in runs]
     every = figures(named, metric, selection)
@@ -68,7 +68,7 @@ def compare(
     if out is None:
         typer.echo(text)
         return
-    from unseen.studies.report.forest_plot import forest
+    from unseen_papers.compare.forest_plot import forest
 
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "compare.md", text.encode())
@@ -85,7 +85,7 @@ def check_declared(
     """Refuse methods to compare that are mistyped, and a comparison with none that has run."""
     from unseen.errors import UnseenError, check_known
     from unseen.methods.compose import method as compose
-    from unseen.studies.results.sites_of_studies import LABEL, MARK
+    from unseen_papers.compare.sites_of_studies import LABEL, MARK
 
     check_known("method (--method)", ran, method)
     if method in against:
@@ -117,7 +117,7 @@ def tests(
         method: The method that is compared with the others.
         against: The others; none for all.
     """
-    from unseen.studies.results.by_site import across, effects
+    from unseen_papers.compare.by_site import across, effects
 
     rows: list[tuple[Effect, ...]] = []
     for sites in every:

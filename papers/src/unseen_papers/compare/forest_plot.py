@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from unseen.studies.results.by_site import Effect
 from unseen.studies.results.formats import scale_of
+from unseen_papers.compare.by_site import Effect
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

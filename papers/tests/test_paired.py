@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unseen.studies.results.comparison import EXACT, holm, t_test, wilcoxon
-from unseen.studies.results.paired import permuted
+from unseen_papers.compare.paired import permuted
 
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=9)
 differences = st.lists(st.floats(-1, 1).map(lambda x: round(x, 3)), min_size=2, max_size=12)
