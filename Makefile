@@ -39,10 +39,11 @@ lint: install
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 
 install: .venv/installed
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml papers/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]" \
+		-e ./papers
 	touch $@
 
 docs: install

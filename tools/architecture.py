@@ -18,8 +18,8 @@ PAGE = ROOT / "docs" / "design.md"
 BEGIN, END = "<!-- made by tools/architecture.py -->\n", "<!-- end -->\n"
 #: Lowest first: a package imports itself and those before it. Imports in functions count.
 LAYERS = (
-    "errors", "ranges", "expression", "version", "visible", "core", "data", "methods", "engine",
-    "privacy", "studies", "serving", "sites", "flower", "api", "cli", "unseen",
+    "errors", "ranges", "expression", "version", "visible", "plugins", "core", "data", "methods",
+    "engine", "privacy", "studies", "serving", "sites", "flower", "api", "cli", "unseen",
 )  # fmt: skip
 
 

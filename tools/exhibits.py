@@ -3,7 +3,7 @@
     python tools/exhibits.py   # reads docs/results/coverage.toml and the records next to it
 
 coverage.toml says which folder of records belongs to which exhibit, and in what a run departs from
-the paper. The exhibits and their printed numbers are those of `unseen.studies.settings.published`;
+the paper. The exhibits and their printed numbers are those of `unseen_papers.published`;
 every number of ours is computed from the records. `--check` writes nothing and fails where the page
 differs.
 """
@@ -31,7 +31,7 @@ from unseen.studies.results.metric_name import SOURCE
 from unseen.studies.results.published_rows import Printed, printed
 from unseen.studies.results.selection import Selected, selected
 from unseen.studies.results.statistics import Cell, mean
-from unseen.studies.settings import published
+from unseen_papers import published
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 PAPERS = {"ppdg": "PPDG", "csac": "CSAC", "fedilc": "FedILC", "ga": "FedDG-GA"}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +25,7 @@ from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import cited
 from unseen.methods.combine import PPDG
 from unseen.studies.execution import Study
-from unseen.studies.settings.named import named_studies
+from unseen.studies.settings.named import minutes, named_studies
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -141,14 +139,14 @@ def test_every_named_study_is_valid(name: str):
 
 
 def test_studies_are_listed_with_how_long_they_take() -> None:
-    kept = json.loads(files("unseen.studies.settings").joinpath("minutes.json").read_text("utf-8"))
+    kept = minutes()
     names = {name for times in kept.values() for name in times}
     assert names and names <= set(named_studies())
     header, rows = list_studies()
     times = {row[0]: row[header.index("on two cores")] for row in rows}
-    for name, minutes in kept["ran"].items():
+    for name, took in kept["ran"].items():
         number, unit = times[name].split()
-        assert float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit] == pytest.approx(minutes, 0.1)
+        assert float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit] == pytest.approx(took, 0.1)
     assert all(times[name].startswith("~") for name in kept["estimated"].keys() - kept["ran"])
 
 

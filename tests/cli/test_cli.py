@@ -179,7 +179,7 @@ def test_what_is_imported_late_is_completed(unseen: Command) -> None:
         ("methods", [*METHODS, *(f"+{name}" for name in MODIFIERS)]),
         ("datasets", ["rotated-digits", "heart-disease", "folder", "table"]),
         ("models", ["logistic", "mlp", "lenet", "widths=(64, 64)"]),
-        ("studies", ["digits", "heart", "mtae", "rotated-mnist", "color-mnist"]),
+        ("studies", ["digits", "heart", "lung", "segmentation", "table"]),
     ],
 )
 def test_lists(unseen: Command, what: str, names: list[str]) -> None:
@@ -246,7 +246,7 @@ def test_every_method_has_a_page_with_its_options_and_source(unseen: Command, na
         (["study", "digits", "--seeds", "two"], ["seeds", "'two'"]),
         (["study", "digits", "--seeds", ""], ["seeds"]),
         (["study", "digits", "--seeds", "0"], ["seeds", "0"]),
-        (["study", "rotated-mnist"], ["--data-dir", "UNSEEN_DATA"]),
+        (["study", "images"], ["data_dir", "folder"]),
         (["study", "nowhere.toml"], ["nowhere.toml", "list studies"]),
     ],
 )

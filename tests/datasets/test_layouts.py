@@ -13,13 +13,13 @@ import pytest
 import torch
 from support.sketches import SKETCHES, image_folders
 
-from unseen.data import DATASETS, layout, load
+from unseen.data import datasets, layout, load
 from unseen.data.entry import folded
 from unseen.data.image_files.images import View
 from unseen.data.image_files.layout import read
 from unseen.errors import UnseenError
 
-LAYOUTS = [name for name, info in DATASETS.items() if info.layout and name != "domainnet"]
+LAYOUTS = [name for name, info in datasets().items() if info.layout and name != "domainnet"]
 #: Known totals as the papers and the released benchmarks print them.
 PRINTED = {
     "pacs": 9_991,
@@ -38,7 +38,7 @@ def standin(name: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_stand_in_is_read_like_the_real_one(name: str, tmp_path: Path) -> None:
-    layout = DATASETS[name].layout
+    layout = datasets()[name].layout
     assert layout is not None
     data = load(name, standin(name, tmp_path), size=16)
     assert data.names == tuple(layout.domains) and data.classes == layout.labels
@@ -51,7 +51,7 @@ def test_a_stand_in_is_read_like_the_real_one(name: str, tmp_path: Path) -> None
 
 def test_totals_are_those_that_are_printed() -> None:
     for name, total in PRINTED.items():
-        assert sum(DATASETS[name].totals.values()) == total, name
+        assert sum(datasets()[name].totals.values()) == total, name
 
 
 def test_a_split_by_folders_goes_by_the_folder_and_not_by_names(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from unseen.data import DATASETS, load
+from unseen.data import datasets, load
 from unseen.errors import UnseenError
 
-datasets = pytest.importorskip("lifelines.datasets", reason="lifelines is in the dev extra")
+lifelines_data = pytest.importorskip("lifelines.datasets", reason="lifelines is in the dev extra")
 
 
 def test_the_packages_file_is_institutions_of_ten_patients_or_more() -> None:
-    frame = datasets.load_lung()
+    frame = lifelines_data.load_lung()
     sizes = frame.inst.value_counts()
     data = load("lung")
     assert data.times == ("days", "death")
@@ -24,7 +24,7 @@ def test_the_packages_file_is_institutions_of_ten_patients_or_more() -> None:
         assert domain.y[:, 0].tolist() == own.time.tolist()
         assert domain.y[:, 1].tolist() == own.status.tolist()
         assert {"event": int(own.status.sum()), "censored": int((1 - own.status).sum())} == (
-            DATASETS["lung"].cells[domain.name]
+            datasets()["lung"].cells[domain.name]
         )
     assert data.schema is not None and set(data.schema.columns) == set(frame) - {
         "inst", "time", "status",
@@ -35,7 +35,7 @@ def test_the_packages_file_is_institutions_of_ten_patients_or_more() -> None:
 
 def test_the_file_of_r_is_the_same_data(tmp_path: Path) -> None:
     """R writes 1 for censored and 2 for dead."""
-    frame = datasets.load_lung()
+    frame = lifelines_data.load_lung()
     frame["status"] += 1
     frame.to_csv(tmp_path / "lung.csv", na_rep="NA", index=False)
     ours, theirs = load("lung", tmp_path), load("lung")
@@ -46,7 +46,7 @@ def test_the_file_of_r_is_the_same_data(tmp_path: Path) -> None:
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    frame = datasets.load_lung()
+    frame = lifelines_data.load_lung()
     frame.assign(status=frame.status + 4).to_csv(tmp_path / "lung.csv", index=False)
     with pytest.raises(UnseenError, match="status in lung.csv is 1 and 2, or 0 and 1"):
         load("lung", tmp_path)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from unseen.core.metrics.evaluation import METRICS
-from unseen.data import DATASETS, check, load
+from unseen.data import check, datasets, load
 from unseen.data.dataset import DataSet, Domain
 from unseen.data.tables.encoding import Schema
 from unseen.errors import UnseenError
@@ -25,7 +25,7 @@ def test_listing_names_imports_nothing_heavy() -> None:
 
 
 def test_every_data_set_says_what_it_is() -> None:
-    for name, info in DATASETS.items():
+    for name, info in datasets().items():
         assert all((info.description, info.source, info.licence, info.model)), name
         assert set(info.metrics) <= set(METRICS), name
 
@@ -34,10 +34,7 @@ def test_every_data_set_says_what_it_is() -> None:
     ("name", "options", "hint"),
     [
         ("rotated-digit", {}, "did you mean 'rotated-digits'"),
-        ("rotated-mnist", {"protocl": "ghifary"}, "did you mean 'protocol'"),
-        ("rotated-mnist", {"protocol": "ghifari"}, "did you mean 'ghifary'"),
         ("folder", {"size": 0}, "size must be an integer"),
-        ("color-mnist", {"ood_flip": 1.5}, "flipping probability"),
         ("table", {"path": "x.csv", "label": "y"}, "needs domain"),
         ("table", {"path": "x.csv", "label": "y", "domain": "d"}, "does not exist"),
     ],
@@ -53,9 +50,7 @@ def test_a_wrong_name_or_option_is_answered_with_the_right_one(
 @pytest.mark.parametrize(
     ("name", "options", "file"),
     [
-        ("rotated-mnist", {}, "train-images-idx3-ubyte.gz"),
-        ("rotated-mnist", {"protocol": "ghifary"}, "mnist_6rot_16x16_float32.npz"),
-        ("color-mnist", {}, "train-images-idx3-ubyte.gz"),
+        ("pacs", {}, "art_painting"),
     ],
 )
 def test_a_missing_file_is_named_with_its_places_and_its_source(

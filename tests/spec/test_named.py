@@ -6,74 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from unseen.cli.main import read_studies
 from unseen.errors import UnseenError
 from unseen.studies.execution import Study
-from unseen.studies.settings.named import members, metrics_of, named_studies, settings_of
-from unseen.studies.settings.published import contents
+from unseen.studies.settings.named import members, settings_of
 from unseen.studies.settings.study import StudySpec, recorded
-
-
-def test_34_tables_and_figures_of_the_papers_are_studies_by_name() -> None:
-    names = [*(f"ppdg/table{i}" for i in range(1, 8)), "ppdg/figure1"]
-    names += [*(f"csac/table{i}" for i in range(1, 7)), *(f"csac/figure{i}" for i in range(3, 7))]
-    names += [*(f"fedilc/table{i}" for i in range(1, 7))]
-    names += [*(f"fedilc/figure{i}" for i in (2, 3, 5, 6, 7))]
-    names += [*(f"ga/table{i}" for i in range(1, 4)), *(f"ga/figure{i}" for i in (3, 4))]
-    assert len(names) == 34
-    assert set(names) == set(contents())
-    for name in names:
-        for study in members(name):
-            assert Study.read(study).methods
-
-
-@pytest.mark.parametrize("name", named_studies())
-def test_a_study_stands_for_itself(name: str) -> None:
-    assert members(name) == (name,)
-
-
-def test_a_folder_stands_for_its_studies() -> None:
-    ones = {"methods/digits", "methods/heart", "methods/mtae"}
-    tuned = {f"methods/tuned/{name}{end}" for name in ("heart", "digits") for end in ("", "-steps")}
-    tuned.add("methods/tuned/mtae")
-    assert set(members("methods")) == ones | tuned
-    assert set(members("methods/tuned")) == tuned
-    with pytest.raises(UnseenError, match="unknown study 'method'"):
-        members("method")
-
-
-def test_what_a_papers_table_shows() -> None:
-    assert metrics_of("fedilc/table6") == ("accuracy",)
-    assert metrics_of("fedilc/figure3") == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "metrics"),
-    [
-        (
-            "ppdg/table2",
-            (
-                "validation pearson",
-                "validation worst pearson@urban",
-                "pearson",
-                "worst pearson@urban",
-            ),
-        ),
-        ("ppdg/table1", ("validation accuracy", "accuracy")),
-        ("csac/table1", ()),  # what the study goes by, which the command line may set
-        ("digits", ()),
-        ("fedilc/table4", ("auroc", "auprc")),
-        ("fedilc/table5", ("source accuracy@environment",)),
-    ],
-)
-def test_a_name_shows_every_metric_of_its_table(name: str, metrics: tuple[str, ...]) -> None:
-    shown = [found for _, _, found in read_studies(name, None, None, None, None, {}, None)]
-    assert shown and set(shown) == {metrics}
-
-
-def test_several_studies_are_no_one_study() -> None:
-    with pytest.raises(UnseenError, match="stands for several studies.*ga/table1/office-home"):
-        Study.read("ga/table1")
 
 
 def test_a_file_that_stands_on_another_says_only_what_differs(tmp_path: Path) -> None:
@@ -83,26 +19,25 @@ def test_a_file_that_stands_on_another_says_only_what_differs(tmp_path: Path) ->
     study = Study.read(own)
     assert (study.name, study.rounds, study.seeds) == ("own", 7, 1)
     assert (study.training.epochs, study.training.optimiser) == (4, "sgd(lr=0.5)")
-    figure, table = Study.read("ga/figure3/pacs"), Study.read("ga/table1/pacs")
-    assert figure.record == ("gaps",)
-    same = figure.model_copy(update={"record": (), "name": table.name, "title": table.title})
-    assert same == table
 
 
 def test_a_study_of_other_data_has_neither_title_nor_figures_of_the_first(tmp_path: Path) -> None:
-    def read(source: str | Path, **overrides: object) -> Study:
-        return Study.read(source, overrides)
+    printed = '[published.accuracy.FedAvg]\naverage = "85.0"\n'
+    (tmp_path / "first.toml").write_text(f'title = "First"\ndataset = "lung"\n{printed}')
+    other = Study.read(tmp_path / "first.toml", {"dataset": "rotated-digits"})
+    assert other.title == "rotated-digits" and not other.published
+    (tmp_path / "own.toml").write_text(
+        f'base = "{tmp_path / "first.toml"}"\ndataset = "rotated-digits"\n'
+    )
+    assert Study.read(tmp_path / "own.toml").model_copy(update={"name": "first"}) == other
+    same = Study.read(tmp_path / "first.toml", {"rounds": 3})
+    assert same.title == "First" and same.published
 
-    (tmp_path / "own.toml").write_text('base = "ga/table1/pacs"\ndataset = "rotated-digits"\n')
-    for study in (
-        read("ga/table1/pacs", dataset="rotated-digits"),
-        read(tmp_path / "own.toml"),
-    ):
-        assert study.title == "rotated-digits" and not study.published
-    own = read("ga/table1/pacs", dataset="rotated-digits", title="Mine")
-    assert own.title == "Mine"
-    smaller = read("ga/table1/pacs", dataset="pacs(size=64)")
-    assert smaller.title == read("ga/table1/pacs").title and smaller.published
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    assert members("digits") == ("digits",)
+    with pytest.raises(UnseenError, match="unknown study 'digit'; did you mean 'digits'"):
+        members("digit")
 
 
 def test_a_search_loses_nothing_by_naming_what_differs(tmp_path: Path) -> None:
@@ -115,17 +50,6 @@ def test_a_search_loses_nothing_by_naming_what_differs(tmp_path: Path) -> None:
     assert tune == {
         "trials": 5, "criterion": "lodo(groups=2)",
         "space": {"training.optimiser": "sgd(lr=log(0.1, 1))"},
-    }  # fmt: skip
-
-
-def test_every_tuned_table_of_the_evidence_searches_the_same_space() -> None:
-    found = {
-        n: settings_of(n)[0]["tune"] for n in named_studies() if n.startswith("evidence/tuned")
-    }
-    assert len(found) >= 15
-    assert {(t["trials"], tuple(t["space"].items())) for t in found.values()} == {
-        (12, (("training.optimiser",
-               "sgd(lr=log(0.005, 0.5), momentum=0.9, weight_decay=log(0.00001, 0.01))"),))
     }  # fmt: skip
 
 

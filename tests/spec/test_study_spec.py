@@ -82,7 +82,7 @@ def test_the_studies_of_the_package_can_be_read(name: str) -> None:
 
 
 def test_the_names_of_the_studies() -> None:
-    assert {"digits", "heart", "mtae", "rotated-mnist", "color-mnist"} <= set(named_studies())
+    assert {"digits", "heart", "lung", "segmentation", "table"} <= set(named_studies())
 
 
 def test_unknown_studies_and_files(tmp_path: Path) -> None:

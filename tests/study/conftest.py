@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.small_studies import numbered, rows, write
 
-from unseen.data import DATASETS, DataSet, Domain, Info
+from unseen.data import DataSet, Domain, Info, datasets
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
             name=name, description="", source="", licence="", model="logistic", metrics=metrics,
             loader=lambda data_dir: data,
         )  # fmt: skip
-        monkeypatch.setitem(DATASETS, name, info)
+        monkeypatch.setitem(datasets(), name, info)
         return name
 
     return put

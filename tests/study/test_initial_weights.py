@@ -121,9 +121,10 @@ def test_a_missing_file_is_found_before_data_are_read(sites: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["weights=", "weights=''", 'weights=""'])
 def test_a_bases_weights_can_be_taken_back(sites: Path, setting: str) -> None:
-    (sites / "own.toml").write_text('base = "ppdg/table3"\nweights = ""\nweights_bands = ""\n')
-    assert Study.read("ppdg/table3").weights and Study.read("own.toml").weights is None
-    overridden = Study.read("ppdg/table3", dict([parse_override(setting)]))
+    (sites / "first.toml").write_text('weights = "net.pth"\n')
+    (sites / "own.toml").write_text('base = "first.toml"\nweights = ""\nweights_bands = ""\n')
+    assert Study.read("first.toml").weights and Study.read("own.toml").weights is None
+    overridden = Study.read("first.toml", dict([parse_override(setting)]))
     assert overridden.weights is None and overridden.weights_bands is None
 
 

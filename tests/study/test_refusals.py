@@ -21,13 +21,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     refused(study(path), tmp_path / "out", str(path), "does not exist")
 
 
-@pytest.mark.parametrize(
-    ("dataset", "words"),
-    [
-        ("eicu", ("patient.csv", "eICU")),
-        ("rotated-mnist", ("train-images", "MNIST database")),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "words"), [("pacs", ("art_painting", "PACS"))])
 def test_missing_files_of_a_data_set(tmp_path: Path, dataset: str, words: tuple[str, ...]) -> None:
     with pytest.raises(UnseenError) as caught:
         study(dataset, model=None).run(tmp_path / "out", data_dir=tmp_path / "empty")
@@ -38,7 +32,7 @@ def test_missing_files_of_a_data_set(tmp_path: Path, dataset: str, words: tuple[
 
 def test_no_folder_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNSEEN_DATA", raising=False)
-    refused(study("rotated-mnist"), tmp_path / "out", "--data-dir", "UNSEEN_DATA", "MNIST database")
+    refused(study("pacs"), tmp_path / "out", "--data-dir", "UNSEEN_DATA", "PACS")
 
 
 def test_a_domain_without_examples(register: Callable[..., str], tmp_path: Path) -> None:

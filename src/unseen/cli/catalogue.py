@@ -1,12 +1,10 @@
 """Lists of what is there by name, and the pages of methods."""
 
 import inspect
-import json
 import re
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -36,9 +34,9 @@ def list_methods() -> Rows:
 
 def list_datasets() -> Rows:
     """Return data sets, where their files come from and on what terms."""
-    from unseen.data import DATASETS
+    from unseen.data import datasets
 
-    rows: Cells = [(n, i.description, i.source, i.licence) for n, i in DATASETS.items()]
+    rows: Cells = [(n, i.description, i.source, i.licence) for n, i in datasets().items()]
     return ("data set", "domains", "files", "licence"), rows
 
 
@@ -54,9 +52,9 @@ def list_models() -> Rows:
 
 
 def list_studies() -> Rows:
-    """Return the studies that come with the package, and the tables and figures of papers."""
+    """Return the studies that are installed, and the tables and figures of papers."""
     from unseen.studies.settings.named import named_studies, settings_of
-    from unseen.studies.settings.published import captions, contents
+    from unseen.studies.settings.published import exhibits
 
     studies = {name: settings_of(name)[0] for name in named_studies()}
     times = durations()
@@ -64,22 +62,21 @@ def list_studies() -> Rows:
         (name, facts.get("title", ""), facts.get("dataset", ""), times.get(name, ""))
         for name, facts in studies.items()
     ]
-    texts = captions()
     rows += [
-        (name, texts.get(name) or texts[f"{name}a"], f"= {', '.join(members)}", "")
-        for name, members in contents().items()
-        if name not in studies
+        (name, exhibit.caption, f"= {', '.join(exhibit.studies)}", "")
+        for name, exhibit in exhibits().items()
+        if exhibit.studies and name not in studies
     ]
     return ("study", "title", "data set", "on two cores"), sorted(rows)
 
 
 def durations() -> dict[str, str]:
     """Return study -> how long it takes on two cores; what was not run but estimated has a ~."""
-    minutes = json.loads(
-        files("unseen.studies.settings").joinpath("minutes.json").read_text("utf-8")
-    )
-    times = {name: f"~{clock(60 * value)}" for name, value in minutes["estimated"].items()}
-    return times | {name: clock(60 * value) for name, value in minutes["ran"].items()}
+    from unseen.studies.settings.named import minutes
+
+    each = minutes()
+    times = {name: f"~{clock(60 * value)}" for name, value in each["estimated"].items()}
+    return times | {name: clock(60 * value) for name, value in each["ran"].items()}
 
 
 def clock(seconds: float) -> str:

@@ -86,10 +86,10 @@ def check(
 
 
 def _is_path(name: str) -> bool:
-    from unseen.data import DATASETS
+    from unseen.data import datasets
     from unseen.expression import fold
 
-    if fold(name) in DATASETS or ("(" in name and not Path(name).exists()):
+    if fold(name) in datasets() or ("(" in name and not Path(name).exists()):
         return False
     ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
     return name.lower().endswith(ends) or "/" in name or Path(name).is_dir()
@@ -97,18 +97,20 @@ def _is_path(name: str) -> bool:
 
 def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
     """Print the columns of a csv file of which nothing is known, and the command to go on with."""
-    from unseen.data import DATASETS
+    from unseen import plugins
+    from unseen.data import datasets
     from unseen.data.tables import columns as overview
     from unseen.data.tables.dialect import SEPARATORS
     from unseen.data.tables.sheet import Sheet
-    from unseen.errors import UnseenError, nearest
+    from unseen.errors import UnseenError
 
     below = Path(folder or ".") / name
     file = below if below.exists() else Path(name)
     path = name if below.exists() else str(file.absolute())
     if not file.exists():
-        if any(other.startswith(f"{name.partition('/')[0]}/") for other in DATASETS):
-            raise nearest("data set", name, DATASETS)
+        head = name.partition("/")[0]
+        if head in plugins.PAPERS["data set"] or any(o.startswith(f"{head}/") for o in datasets()):
+            raise plugins.unknown("data set", name, datasets())
         raise UnseenError(f"there is no file or folder {name} here or in the data folder.")
     if file.is_dir():
         command = f'unseen data check "folder(path={path!r})"'

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unseen.errors import nearest
+from unseen.plugins import sources
 
 if TYPE_CHECKING:
     from unseen.cli.catalogue import Rows
@@ -47,8 +48,10 @@ def _file() -> Path:
 
 
 def _fingerprint() -> str:
+    """Return what tells the files of the package, and of those that add to it, from others."""
     digest = hashlib.sha256()
-    for folder, _, names in sorted(os.walk(Path(__file__).parents[1])):
+    packages = dict.fromkeys([Path(__file__).parents[1], *sources()])
+    for folder, _, names in (entry for place in packages for entry in sorted(os.walk(place))):
         for name in sorted(names):
             if name.endswith((".py", ".toml", ".json")):
                 about = os.stat(os.path.join(folder, name))

@@ -12,9 +12,9 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from unseen import plugins
 from unseen.cli import model_server, readers, serving
 from unseen.cli.choosing import choose
-from unseen.cli.comparing import compare
 from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation_site import federation
@@ -33,11 +33,22 @@ ORDER = (
 
 
 class InOrder(TyperGroup):
-    """Commands as `ORDER` has them; any that it lacks come last."""
+    """Commands as `ORDER` has them; any that it lacks come last, as those of other packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         place = {name: i for i, name in enumerate(ORDER)}
-        return sorted(super().list_commands(ctx), key=lambda name: place.get(name, len(place)))
+        every = [*super().list_commands(ctx), *plugins.names("unseen.commands")]
+        return sorted(every, key=lambda name: place.get(name, len(place)))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if (own := super().get_command(ctx, cmd_name)) is not None:
+            return own
+        function = plugins.command(cmd_name)
+        if function is None:
+            return None
+        alone = typer.Typer(add_completion=False)
+        alone.command(cmd_name, cls=Documented)(function)
+        return typer.main.get_command(alone)
 
 
 app = typer.Typer(
@@ -58,7 +69,6 @@ for command in (
     choose,
     tune,
     table,
-    compare,
     *(serving.train, serving.predict, serving.evaluate, serving.export, model_server.serve),
     *(readers.report, readers.track),
     new,

@@ -1,7 +1,7 @@
 """Data sets: files on disk become named domains in memory.
 
 Example:
-    >>> "rotated-digits" in DATASETS
+    >>> "rotated-digits" in datasets()
     True
     >>> data = load("rotated-digits")
     >>> data.names, [len(domain.y) for domain in data.domains]
@@ -10,24 +10,12 @@ Example:
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import cast
 
-from unseen.data import (
-    camelyon,
-    cifar,
-    digit_makers,
-    digits,
-    eicu,
-    ellipses,
-    fmow,
-    heart,
-    lung,
-    mnist,
-    poverty,
-    site_tables,
-    skin,
-)
+from unseen import plugins
+from unseen.data import digits, ellipses, heart, lung
 from unseen.data.dataset import DataSet, Domain, check
 from unseen.data.entry import Info
 from unseen.data.image_files import folder, layout, mask_files
@@ -35,18 +23,26 @@ from unseen.data.label_faults import check_several
 from unseen.data.standin import marker, note, noted
 from unseen.data.tables import delimited
 from unseen.errors import UnseenError
-from unseen.expression import Call, fold, named, own_part, parse, resolve
+from unseen.expression import Call, fold, own_part, parse, resolve
 
-__all__ = ["DATASETS", "DataSet", "Domain", "Info", "check", "info", "load"]
+__all__ = ["DataSet", "Domain", "Info", "check", "datasets", "info", "load"]
 
-DATASETS = {
-    info.name: info
-    for info in (
-        digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *layout.INFOS,
-        camelyon.INFO, poverty.INFO, fmow.INFO, skin.INFO, eicu.INFO, lung.INFO, *site_tables.INFOS,
-        digit_makers.INFO, ellipses.INFO, folder.INFO, mask_files.INFO, delimited.INFO,
-    )
-}  # fmt: skip
+#: The data sets of unseen itself.
+OWN = (
+    digits.INFO, heart.INFO, *layout.INFOS, lung.INFO, ellipses.INFO, folder.INFO, mask_files.INFO,
+    delimited.INFO,
+)  # fmt: skip
+
+
+@cache
+def datasets() -> dict[str, Info]:
+    """Return the data sets of unseen and of installed packages, by name."""
+    every = {info.name: info for info in OWN}
+    for point, added in plugins.plugged("unseen.datasets"):
+        own = {info.name: info for info in ([added] if isinstance(added, Info) else added)}
+        plugins.joined("data set", every, own, plugins.package(point))
+        every |= own
+    return every
 
 
 def info(name: str) -> Info:
@@ -62,15 +58,17 @@ def info(name: str) -> Info:
             name=name, description="your own loader", source="your files", licence="yours",
             model="mlp(widths=[64])", loader=loader,
         )  # fmt: skip
-    return named("data set", fold(name), DATASETS)
+    if fold(name) not in datasets():
+        raise plugins.unknown("data set", name, datasets())
+    return datasets()[fold(name)]
 
 
 def load(name: str, data_dir: str | Path | None = None, **options: object) -> DataSet:
     """Load a data set and check it.
 
     Args:
-        name: A name in DATASETS, with options in brackets, as studies name data sets, or without;
-            or `module:function` for your own loader, (data_dir, *, options) -> DataSet.
+        name: A name in `datasets()`, with options in brackets, as studies name data sets, or
+            without; or `module:function` for your own loader, (data_dir, *, options) -> DataSet.
         data_dir: The folder that holds the files.
         options: The loader's own options.
 
@@ -86,7 +84,7 @@ def load(name: str, data_dir: str | Path | None = None, **options: object) -> Da
     if len(calls) > 1:
         raise UnseenError(f"expected one data set; found {len(calls)}, joined by +, in {name!r}.")
     call = calls[0]
-    loaders = {entry: info.loader for entry, info in DATASETS.items()}
+    loaders = {} if ":" in call.name else {fold(call.name): info(call.name).loader}
     options = {**call.arguments, **options}
     plain = {key: str(o) if isinstance(o, Path) else o for key, o in options.items()}
     with noted() as places:

@@ -39,6 +39,7 @@ class Facts:
         cells: Examples per domain and class.
         classes: Examples per class over all domains.
         checksums: md5 of the files as distributed.
+        package: The package that has the file, as `catalogue/NAME.toml`, and `references.bib`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -59,25 +60,27 @@ class Facts:
     cells: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
+    package: str = "unseen.data"
 
     @classmethod
-    def of(cls, name: str) -> Self:
+    def of(cls, name: str, package: str = "unseen.data") -> Self:
         """Return what the catalogue has under this name; totals follow from cells.
 
         Args:
             name: Of the file, and of the data set unless the file says another.
+            package: The package that has the file.
         """
-        table = tomllib.loads(_text(f"catalogue/{name}.toml"))
+        table = tomllib.loads(_text(package, f"catalogue/{name}.toml"))
         totals = {domain: sum(own.values()) for domain, own in table.get("cells", {}).items()}
         texts = {key: value.strip() for key, value in table.items() if isinstance(value, str)}
-        about = {"name": name, "totals": totals, **table, **texts}
+        about = {"name": name, "package": package, "totals": totals, **table, **texts}
         return TypeAdapter(cls).validate_python(about)
 
     @property
     def about(self) -> dict[str, Any]:
         """Name, source, licence and BibTeX, as `DataSet` calls them."""
-        text = _text("references.bib")
-        entries = {re.findall(r"{([^,]+),", entry)[0]: entry for entry in text.split("\n\n")}
+        listed = _text(self.package, "references.bib").split("\n\n") if self.cite else []
+        entries = {re.findall(r"{([^,]+),", entry)[0]: entry for entry in listed}
         citation = "\n\n".join(entries[key] for key in self.cite)
         return {
             "name": self.name, "source": self.source, "licence": self.licence, "citation": citation
@@ -245,5 +248,5 @@ def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
     return place
 
 
-def _text(file: str) -> str:
-    return (resources.files("unseen.data") / file).read_text("utf-8").strip()
+def _text(package: str, file: str) -> str:
+    return (resources.files(package) / file).read_text("utf-8").strip()

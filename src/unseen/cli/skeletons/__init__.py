@@ -104,9 +104,9 @@ def existing_names(kind: str) -> Iterable[str]:
 
         return (*METHODS, *MODIFIERS)
     if kind == "dataset":
-        from unseen.data import DATASETS
+        from unseen.data import datasets
 
-        return DATASETS
+        return datasets()
     from unseen.studies.settings.named import named_studies
 
     return named_studies()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Method
-from unseen.data import DATASETS
+from unseen.data import datasets
 from unseen.data.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse
@@ -155,7 +155,7 @@ def run_lines(part: StudyReport) -> Pairs:
     able = [method for method in part.methods if method not in part.refused]
     expected = len(able) * len(part.tasks) * len(part.seeds)
     data = str(part.identity.get("data", "unknown"))
-    info = None if part.stand_in else DATASETS.get(_dataset(part).name)
+    info = None if part.stand_in else datasets().get(_dataset(part).name)
     marks = [one.raw.mark for one in part.runs]
     commits = dict.fromkeys(mark["commit"] for mark in marks if mark.get("commit"))
     counts = Counter(

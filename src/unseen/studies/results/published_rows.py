@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse
-from unseen.studies.settings.published import Figure, table
+from unseen.studies.settings.published import Figure, printed_in
 
 if TYPE_CHECKING:
     from unseen.studies.results.statistics import Cell
@@ -146,14 +146,14 @@ def printed(published: str | tuple[str, ...] | Published, metric: str) -> Printe
             rows[label] = {c: Figure(*([f] if isinstance(f, str) else f)) for c, f in row.items()}
         return Printed(rows, {label: label for label in rows})
     for name in (published,) if isinstance(published, str) else published:
-        whole = table(name)
-        by_label = whole.by_metric().get(metric, {})
+        whole = printed_in(name)
+        by_label = whole.figures.get(metric, {})
         for label, figures in by_label.items():
-            rows[label] = rows.get(label, {}) | figures
+            rows[label] = {**rows.get(label, {}), **figures}
         if any(figure.error for figures in by_label.values() for figure in figures.values()):
             notes.append(f"± of {name}: {whole.error or 'unsaid'}")
-        if metric in whole.metrics and (verdicts := whole.tests()):
-            tests |= verdicts
+        if metric in whole.metrics and whole.tests:
+            tests |= whole.tests
             notes.append(f"{name}: {whole.caption}")
         methods |= whole.methods
     return Printed(rows, methods, tests, tuple(notes))

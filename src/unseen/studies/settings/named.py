@@ -7,20 +7,37 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unseen.errors import UnseenError, nearest
+from unseen import plugins
+from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.studies.settings.published import contents, tables
+from unseen.studies.settings.published import contents, exhibits
 
 #: Tables of which a study that builds on another changes single keys; all else it sets as a whole.
 BY_KEY = ("training", "tune")
 
 
+#: The folder of the studies that come with unseen itself.
+OWN = Path(__file__).with_name("studies")
+
+
 def named_studies() -> dict[str, str]:
-    """Return the studies that come with the package: name -> text of the TOML file."""
-    root = Path(__file__).with_name("studies")
-    names = {path.relative_to(root).with_suffix(""): path for path in root.rglob("*.toml")}
-    texts = {name.as_posix(): path.read_text("utf-8") for name, path in names.items()}
-    return dict(sorted(texts.items()))
+    """Return the studies of unseen and of installed packages: name -> text of the TOML file."""
+    every = _studies(OWN)
+    for point, folder in plugins.folders("unseen.studies"):
+        own = _studies(folder)
+        plugins.joined("study", every, own, plugins.package(point))
+        every |= own
+    return dict(sorted(every.items()))
+
+
+def minutes() -> dict[str, dict[str, float]]:
+    """Return `estimated` and `ran` -> study -> minutes on two cores, as each folder says."""
+    every: dict[str, dict[str, float]] = {"estimated": {}, "ran": {}}
+    for folder in (OWN, *(folder for _, folder in plugins.folders("unseen.studies"))):
+        if (file := folder / "minutes.json").is_file():
+            for key, values in json.loads(file.read_text("utf-8")).items():
+                every[key] |= values
+    return every
 
 
 def members(name: str) -> tuple[str, ...]:
@@ -29,10 +46,8 @@ def members(name: str) -> tuple[str, ...]:
     They are the study itself, those of a paper's table or figure, or those of a folder.
 
     Example:
-        >>> members("ga/table1")
-        ('ga/table1/pacs', 'ga/table1/office-home', 'ga/table1/terra-incognita')
-        >>> members("fedilc/table4")
-        ('fedilc/color-mnist', 'fedilc/eicu')
+        >>> members("digits")
+        ('digits',)
     """
     studies, printed = named_studies(), contents()
     if name in studies or Path(name).suffix == ".toml":
@@ -54,7 +69,7 @@ def members(name: str) -> tuple[str, ...]:
             f"--data-dir {name}",
         )
     if not inside:
-        raise nearest("study", name, {*studies, *printed})
+        raise plugins.unknown("study", name, {**studies, **printed})
     return inside
 
 
@@ -62,8 +77,8 @@ def texts(name: str) -> list[str]:
     """Return the files that a name refers to, as they are written; after each the one it builds on.
 
     Example:
-        >>> texts("ppdg/table4")[0].splitlines()[0]
-        '# unseen study ppdg/table4 --data-dir DIR --jobs 2'
+        >>> texts("heart")[0].splitlines()[0]
+        '# unseen study heart'
     """
     files: dict[str, str] = {}
     queue = list(members(name))
@@ -75,14 +90,9 @@ def texts(name: str) -> list[str]:
 
 
 def metrics_of(name: str) -> tuple[str, ...]:
-    """Return the metrics that a paper's table shows, where they are not those of its studies.
-
-    Example:
-        >>> metrics_of("fedilc/table4"), metrics_of("csac/table1"), metrics_of("digits")
-        (('auroc', 'auprc'), ('accuracy',), ())
-    """
-    parts = [table for key, table in tables().items() if key.rstrip("ab") == name]
-    return tuple(dict.fromkeys(m for table in parts for m in table.metrics if m))
+    """Return the metrics that a paper's table shows, where they are not those of its studies."""
+    exhibit = exhibits().get(name)
+    return exhibit.metrics if exhibit is not None and exhibit.studies else ()
 
 
 def settings_of(source: str) -> tuple[dict[str, Any], str]:
@@ -99,6 +109,11 @@ def settings_of(source: str) -> tuple[dict[str, Any], str]:
     leave_behind(below, settings.get("dataset"))
     tables = {key: {**below.get(key, {}), **settings.get(key, {})} for key in BY_KEY}
     return {**below, **settings, **{key: table for key, table in tables.items() if table}}, name
+
+
+def _studies(folder: Path) -> dict[str, str]:
+    names = {path.relative_to(folder).with_suffix(""): path for path in folder.rglob("*.toml")}
+    return {name.as_posix(): path.read_text("utf-8") for name, path in names.items()}
 
 
 def _text(name: str) -> str:

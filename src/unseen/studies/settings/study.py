@@ -23,7 +23,7 @@ from unseen.studies.settings.holdout import PLANS, TABLES, Fixed, Holdout, Name
 from unseen.studies.settings.length import with_length
 from unseen.studies.settings.named import put_all, settings_of
 from unseen.studies.settings.one_line import Expression, Line
-from unseen.studies.settings.published import table
+from unseen.studies.settings.published import printed_in
 from unseen.studies.settings.search_plan import Tune
 from unseen.studies.settings.training import Count, Recipe
 from unseen.studies.settings.wording import Settings
@@ -130,9 +130,8 @@ class StudySpec(Settings):
         metric: What selection and table use, also where `metrics` does not name it (default: dice
             for masks, accuracy, or rmse for numbers, else the first).
         reference: A method that the others are ranked and tested against.
-        published: A paper's figures to stand under ours: names of tables in
-            `unseen.studies.settings.published`, such as `csac/table1` or `ga/table1/pacs`, or
-            metric -> row ->
+        published: A paper's figures to stand under ours: names of tables that an installed package
+            has, such as `csac/table1` or `ga/table1/pacs` of unseen-papers, or metric -> row ->
             column -> figure or [figure, standard error], as texts in the units of our tables.
         metrics: What to record; or lists for `classes`, `numbers`, `masks` and `times` until an
             event, of which the labels decide (default: what is usual for them).
@@ -263,7 +262,7 @@ class StudySpec(Settings):
     def _printed(cls, value: str | tuple[str, ...] | Published) -> object:
         if not isinstance(value, Mapping):
             for name in (value,) if isinstance(value, str) else value:
-                table(name).by_metric()
+                printed_in(name)
         return value
 
     @field_validator("seeds")
