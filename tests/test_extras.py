@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
-import torch
 
 from unseen.api.functions import predict
 from unseen.cli.model_server import serve
@@ -31,7 +30,6 @@ from unseen.serving.http.http_app import app
 from unseen.sites.control import needs_flower
 from unseen.studies.execution.runner import way
 from unseen.studies.execution.sampler import needed
-from unseen.studies.report.models import embedding
 from unseen.studies.settings.study import StudySpec
 from unseen.studies.tracking.trackers import check
 
@@ -62,7 +60,6 @@ CASES = (
     Case("lifelines", "survival", lambda _: load("lung"), "lung.csv"),
     Case("pydicom", "dicom", lambda _: image_of(bytes(128) + b"DICM", "a.dcm"), "PNG"),
     Case("optuna", "tune", lambda _: needed()),
-    Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),
     Case("fastapi", "serve", lambda _: app(cast("Service", None)), "unseen predict"),
     Case("uvicorn", "serve", lambda folder: serve(folder), "unseen predict"),
     Case("tensorboard", "tensorboard", lambda _: check(["tensorboard"]), "the bar of the run"),

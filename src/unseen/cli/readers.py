@@ -1,12 +1,9 @@
 """`unseen report` and `track`: what reads the folder of a study's records."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from unseen.cli.console import names
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...")]
@@ -19,8 +16,6 @@ def report(
     selection: str | None = None,
     reference: str | None = None,
     page_only: bool = False,
-    data_dir: Path | None = None,
-    locals: str | None = None,
 ) -> None:
     """Write a report of finished runs: one page that opens from disk, tables, figures.
 
@@ -31,19 +26,12 @@ def report(
         selection: Another selection rule than the study's.
         reference: The method to test the others against.
         page_only: No figures as SVG and PNG files.
-        data_dir: Data files, for t-SNE and loss surfaces of saved models.
-        locals: Three clients whose models span the loss surface.
     """
     from unseen.studies.report.read import Choice
     from unseen.studies.report.write import report as write
 
-    further = None
-    if data_dir is not None:
-        from unseen.studies.report.models import sections
-
-        further = partial(sections, data_dir=data_dir, clients=names(locals))
     target = out or (folders[0] / "report" if len(folders) == 1 else Path("report"))
-    print(write(folders, target, Choice(metric, selection, reference), not page_only, further))
+    print(write(folders, target, Choice(metric, selection, reference), not page_only))
 
 
 def track(folder: Folder, to: Annotated[str, typer.Option()]) -> None:

@@ -11,11 +11,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from unseen.studies.report import theme
-from unseen.studies.report.figures import Dots, Figure, Line, Lines, Matrix, Panel, Points, Surface
+from unseen.studies.report.figures import Dots, Figure, Line, Lines, Matrix, Panel
 from unseen.studies.report.theme import LIGHT, compact, shortened, tick
 
 if TYPE_CHECKING:
@@ -154,16 +153,11 @@ def _height(panel: Panel) -> float:
         return HEIGHT
     if isinstance(panel, Dots):
         return TOP + ROW * len(panel.rows) + BOTTOM
-    if isinstance(panel, Points):
-        keys = -(-len(panel.labels) // _columns(panel.labels, WIDTH))
-        return TOP + WIDTH + KEY * keys + EDGE
     return TOP + WIDTH + BOTTOM
 
 
 def _draw(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
-    kinds: dict[type, Callable[..., None]] = {
-        Lines: _lines, Dots: _dots, Points: _points, Surface: _surface, Matrix: _matrix,
-    }  # fmt: skip
+    kinds: dict[type, Callable[..., None]] = {Lines: _lines, Dots: _dots, Matrix: _matrix}
     _text(sheet, left, top + 13, shortened(panel.title, 44), "title")
     kinds[type(panel)](sheet, panel, left, top)
 
@@ -247,39 +241,6 @@ def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
             transform=axes.get_yaxis_transform(),
         )  # fmt: skip
     _text(sheet, left + 8, top + _height(data) - 4, data.x_label)
-
-
-def _points(sheet: Sheet, data: Points, left: float, top: float) -> None:
-    axes, groups = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16), []
-    axes.set_axis_off()
-    for i, name in enumerate(data.labels):
-        here = [k for k, label in enumerate(data.label) if label == name]
-        xs, ys = ([values[k] for k in here] for values in (data.x, data.y))
-        mark = (theme.MARKERS[1:] * 2)[(i + i // theme.SERIES) % 7]
-        groups += axes.plot(xs, ys, mark, ms=3.6, color=theme.tint(i), mew=0, clip_on=False)
-    _legend(axes, groups, data.labels, (left + 4, top + TOP + WIDTH - 8), WIDTH)
-
-
-def _surface(sheet: Sheet, data: Surface, left: float, top: float) -> None:
-    """Draw equal shares of all values in steps of one colour: no steep corner flattens the rest."""
-    flat = sorted(chain(*data.values))
-    steps = theme.STEPS
-    bounds = sorted({*(flat[len(flat) * k // steps] for k in range(steps)), flat[-1]})
-    axes = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16)
-    axes.set_axis_off()
-    if len(bounds) > 1:
-        colours = [LIGHT[f"h{k}"] for k in range(steps)]
-        axes.contourf(data.x, data.y, data.values, levels=bounds, colors=colours)
-    axes.set(xlim=(data.x[0], data.x[-1]), ylim=(data.y[0], data.y[-1]))
-    for i, (name, x, y) in enumerate(data.names):
-        axes.plot(x, y, theme.MARKERS[1 + i % 7], color=theme.tint(i), ms=9, mec=LIGHT["paper"])
-        right = (x - data.x[0]) > 0.6 * (data.x[-1] - data.x[0])
-        axes.annotate(
-            shortened(name, 20), (x, y), (-9 if right else 9, 0), textcoords="offset points",
-            ha="right" if right else "left", va="center", color=LIGHT["ink"],
-            bbox={"fc": LIGHT["paper"], "lw": 0, "alpha": 0.8, "pad": 1},
-        )  # fmt: skip
-    _text(sheet, left + 8, top + TOP + WIDTH + 4, f"{data.range}, in {steps} equal shares")
 
 
 def _matrix(sheet: Sheet, data: Matrix, left: float, top: float) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from unseen.data.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse
 from unseen.methods.compose import method as compose
-from unseen.studies.report import curves, outcome, plot, table_rows, theme, updates
+from unseen.studies.report import curves, outcome, plot, table_rows, theme
 from unseen.studies.report.citations import bibtex
 from unseen.studies.report.figures import Figure, Section
 from unseen.studies.report.read import Choice, read
@@ -28,7 +28,7 @@ from unseen.studies.results.study_file import flat
 #: Bytes that a page may have.
 LIMIT = 2_900_000
 #: Chapters whose method-by-method figures are left to their files first.
-FIRST_OUT = ("updates", "weights", "curves")
+FIRST_OUT = ("weights", "curves")
 #: Settings in which studies of one protocol may differ.
 FREE = {"name", "title", "methods", "targets", "seeds", "selection", "metric", "reference"}
 
@@ -202,16 +202,11 @@ def citations(part: StudyReport) -> str:
     return bibtex((name, one) for name, method in used for one in method.references)
 
 
-#: Further sections of a part, such as those that need the data.
-Further = Callable[[StudyReport], Sequence[Section]]
-
-
 def report(
     folders: Sequence[str | Path],
     out: str | Path,
     choice: Choice | None = None,
     files: bool = True,
-    further: Further | None = None,
 ) -> Path:
     """Write the report of studies' folders into `out` and return the path of its page.
 
@@ -220,14 +215,13 @@ def report(
         out: The folder of the report.
         choice: Metric, selection and reference, if others than the study's.
         files: Whether to write the figures as files too, which takes half of the time.
-        further: Makes more sections, such as those that need the data.
 
     Raises:
         UnseenError: No folder has a finished job.
     """
     parts, omissions = read([Path(f) for f in folders], choice or Choice())
     chapters = [
-        Chapters(part, sections(part, further), f"p{i}", f"{i}-" if len(parts) > 1 else "")
+        Chapters(part, sections(part), f"p{i}", f"{i}-" if len(parts) > 1 else "")
         for i, part in enumerate(parts, 1)
     ]
     target = Path(out)
@@ -244,20 +238,17 @@ def report(
     return target / "report.html"
 
 
-def sections(part: StudyReport, further: Further | None = None) -> tuple[Section, ...]:
-    """Return all chapters of a study.
-
-    Args:
-        part: The study.
-        further: Makes those that need the data.
-    """
+def sections(part: StudyReport) -> tuple[Section, ...]:
+    """Return all chapters of a study."""
     return (
-        outcome.overview(part), curves.section(part), curves.weight_curves(part),
-        updates.gap_section(part), updates.section(part),
+        outcome.overview(part),
+        curves.section(part),
+        curves.weight_curves(part),
         outcome.sensitivity(part),
-        *(further(part) if further else [Section("saved")]),
-        outcome.fair(part), outcome.cost(part), *outcome.disclosed(part),
-    )  # fmt: skip
+        outcome.fair(part),
+        outcome.cost(part),
+        *outcome.disclosed(part),
+    )
 
 
 def texts(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> Iterator[tuple[str, str]]:
