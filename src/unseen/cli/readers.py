@@ -1,11 +1,10 @@
-"""`unseen report` and `track`: what reads the folder of a study's records."""
+"""`unseen report`: reads the folder of a study's records."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...")]
 
 
@@ -32,18 +31,3 @@ def report(
 
     target = out or (folders[0] / "report" if len(folders) == 1 else Path("report"))
     print(write(folders, target, Choice(metric, selection, reference), not page_only))
-
-
-def track(folder: Folder, to: Annotated[str, typer.Option()]) -> None:
-    """Copy a study's finished jobs to TensorBoard or MLflow; what they have already is skipped.
-
-    Args:
-        folder: The folder of a study's --out.
-        to: tensorboard, mlflow, or both with a comma.
-    """
-    from unseen.studies.results.study_folder import find
-    from unseen.studies.tracking.trackers import listed
-    from unseen.studies.tracking.trackers import track as copied
-
-    for line in copied(find(folder), listed(to)):
-        print(line)
