@@ -141,17 +141,6 @@ def test_the_title_names_the_file_and_its_columns(tmp_path: Path) -> None:
     assert f'Results <span class="soft">on {line}</span></h2>' in text
 
 
-def test_two_protocols_on_one_page(tmp_path: Path) -> None:
-    write_study(tmp_path / "a")
-    write_study(tmp_path / "b", rounds=4, methods=("fedavg", "ppdg"))
-    page = report([tmp_path / "a", tmp_path / "b", tmp_path / "c"], tmp_path / "out", files=False)
-    text = page.read_text()
-    Tags(text)
-    assert "2 protocols" in text and "They differ in rounds." in text
-    assert "Left out: 1" in text and "is not a folder" in text
-    assert {p.name for p in (page.parent / "tables").iterdir()} >= {"1-runs.csv", "2-runs.csv"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [3, 40])
 def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path, rounds: int) -> None:
