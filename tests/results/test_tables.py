@@ -449,16 +449,6 @@ def test_the_number_of_seeds_stands_in_every_caption(seeds: int) -> None:
         assert said in made.caption and len(captions) == 1
 
 
-def test_intervals_in_place_of_standard_errors() -> None:
-    made = table(results(ACCURACY, "accuracy"), metric="accuracy", spread="interval")
-    assert cells(made)["fedavg", "0"] == "82.0 ± 1.2"  # a cell by itself
-    assert "82.0 [80.0, 84.0]" in str(made) and "±" not in str(made)
-    assert "mean [95% bootstrap interval, 9999 samples] over 3 seeds" in made.notes[0]
-    assert max(map(len, str(made).splitlines()[:5])) <= 120
-    with pytest.raises(UnseenError, match="spread must be one of 'error', 'interval'"):
-        table(results(ACCURACY, "accuracy"), metric="accuracy", spread="sd")
-
-
 def test_a_tables_ranking_leaves_out_summaries_and_what_lacks_a_seed(made: Table) -> None:
     # ppdg, fedavg, pcgrad on "0"; fedavg, ppdg, pcgrad on "15".
     assert made.ranking().ranks == {"fedavg": 1.5, "ppdg(lam=0.2)": 1.5, "pcgrad": 3.0}

@@ -24,8 +24,8 @@ class Study(StudySpec):
     """Methods × hold-out plan × seeds, with what runs them. The settings are `StudySpec`'s.
 
     In Python `dataset` may be a data frame or arrays, with `domain`, `label` and other options of
-    `table` beside it; `model` a class or function, each of `methods` a function, and `training` an
-    `unseen.Training`. See `unseen.studies.execution.python_values`.
+    `table` beside it; `model` a class or function, and each of `methods` a function. See
+    `unseen.studies.execution.python_values`.
     """
 
     # Type checkers would make one of the fields, of the types that they have once they are read.

@@ -148,7 +148,6 @@ class Results:
         metric: str | None = None,
         selection: str | None = None,
         test: str | None = None,
-        spread: str = "error",
     ) -> Table:
         """Return methods × tasks, mean ± standard error over seeds.
 
@@ -159,7 +158,6 @@ class Results:
             selection: Another rule than the study's, to compare them.
             test: The p against the reference, `wilcoxon` or `t` (default: `t` next to a paper's
                 p, else `wilcoxon`).
-            spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
         metric, rule = metric or self.metric, selection or self.study.selection
         check_known("metric", self.offered, metric)
@@ -194,7 +192,6 @@ class Results:
             reference=None if columns else self.study.reference,
             test=test,
             published=paper,
-            spread=spread,
             unit="environment" if columns else "target",
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 
-from unseen.errors import UnseenError, check_known, choice
+from unseen.errors import UnseenError, check_known
 from unseen.studies.results.comparison import compare
 from unseen.studies.results.formats import caption, line, scale_of
 from unseen.studies.results.metric_name import MetricName
@@ -32,7 +32,7 @@ def table(
     tasks: Sequence[str] = (), seeds: Sequence[int] = (),
     not_applicable: Mapping[str, str] | None = None, protocol: Sequence[str] = (), title: str = "",
     reference: str | None = None, test: str | None = None, published: Printed | None = None,
-    spread: str = "error", unit: str = "target",
+    unit: str = "target",
 ) -> Table:  # fmt: skip
     """Return the table of a metric over methods, tasks and seeds.
 
@@ -49,7 +49,6 @@ def table(
         test: Which p is shown there, `wilcoxon` or `t`; None: `t` next to a paper's p, else the
             other.
         published: A paper's figures, in rows below, and how far ours are from them.
-        spread: `error`, the standard error, or `interval`, the bootstrap interval.
         unit: What a task is, in a word.
 
     Note:
@@ -67,7 +66,6 @@ def table(
         accuracy in percent, mean ± standard error over 2 seeds; higher is better
         selection: source-validation
     """
-    choice("spread", spread, ("error", "interval"))
     refused, printed, lower = not_applicable or {}, published or Printed(), less_is_better(metric)
     runs: dict[tuple[str, str, int], Selected] = {}
     for run in results:
@@ -101,7 +99,7 @@ def table(
     bad = 0.9 if lower else 0.1
     bad_end = partial(quantile, share=bad)
     tail = tuple(cell(m, counted, bad_end) for m in methods if ordered and len(tasks) >= FEW)
-    notes = [caption(metric, len(seeds), spread, lower)]
+    notes = [caption(metric, len(seeds), lower)]
     summaries = (*columns[len(tasks) :], *[f"{100 * bad:.0f}th percentile"] * bool(tail))
     if lacking:
         over = either(
@@ -127,7 +125,7 @@ def table(
     lines = tuple(map(line, [*dict.fromkeys(notes), *protocol]))
     return Table(
         metric, methods, columns, cells, present, lines, line(title), comparison,
-        printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
+        printed.texts(comparison.columns[1] if comparison else None), differences, tasks,
         tail, unit, counted,
     )  # fmt: skip
 
