@@ -1,11 +1,13 @@
 """The answer as one page that opens from disk: a headline, a dot plot of recipes, what it cost."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import resources
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
 from unseen.expression import parse
 from unseen.studies.choice.answer import Choice, Row
@@ -14,6 +16,8 @@ from unseen.studies.choice.choice_page import (
     against_constant,
     against_primary,
     against_references,
+    next_command,
+    page,
     size,
     whole_range,
 )
@@ -178,3 +182,32 @@ def bar(choice: Choice, row: Row, place: Callable[[float], float]) -> Bar:
     return Bar(
         row.recipe, kind, place(own.low), place(own.mean), place(own.high), text, dots, facts
     )
+
+
+#: The page to read, and the data.
+PAGE, DATA = "choice.md", "choice.json"
+
+
+class Written(NamedTuple):
+    """Where the files of an answer are."""
+
+    html: Path
+    page: Path
+    data: Path
+
+
+def write(choice: Choice, factors: Sequence[float], folder: Path) -> Written:
+    """Write the pages and the file that `unseen train --recipe` reads.
+
+    Args:
+        choice: The answer.
+        factors: What learning rates were multiplied by.
+        folder: Where they go.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = Written(folder / HTML, folder / PAGE, folder / DATA)
+    data = json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n"
+    write_atomically(files.page, page(choice, factors).encode())
+    write_atomically(files.html, html(choice, next_command(files.data)).encode())
+    write_atomically(files.data, data.encode())
+    return files

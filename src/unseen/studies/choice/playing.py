@@ -12,7 +12,7 @@ from unseen.data.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.studies.choice.budget import EXACT, Spent, Tracker, trainings
 from unseen.studies.choice.constant import constant_trial
-from unseen.studies.choice.rate_search import DIVERGED, Played, Run, Search
+from unseen.studies.choice.rate_search import DIVERGED, Played, Run, Search, remarks
 from unseen.studies.choice.rates import LIMIT, changed, until_flat
 from unseen.studies.choice.trials import (
     ALONE,
@@ -30,7 +30,6 @@ from unseen.studies.choice.trials import (
     tuned,
     with_alone,
 )
-from unseen.studies.choice.unfinished import remarks
 from unseen.studies.execution import Study
 from unseen.studies.execution.setting import read
 from unseen.studies.results.records import Job

@@ -1,11 +1,14 @@
 """Settings given as Python objects, turned into the texts that records hold."""
 
-from collections.abc import Mapping
-from typing import Any
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from unseen.data.tables.frames import OPTIONS, expression_of
 from unseen.errors import UnseenError
 from unseen.ranges import with_one_name
+from unseen.studies.settings.study import StudySpec
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,3 +53,19 @@ def path_of(part: Any) -> str:
             remedy="Give it a name there, with def or class.",
         )
     return f"{module}:{name}"
+
+
+T = TypeVar("T")
+
+
+def of_script(study: StudySpec) -> dict[str, object]:
+    """Return what of the running script or notebook a study names: no process can import it."""
+    texts = " ".join((study.model or "", study.dataset, *study.methods))
+    here = vars(sys.modules["__main__"])
+    return {name: here[name] for name in re.findall(r"__main__:(\w+)", texts) if name in here}
+
+
+def with_script(own: Mapping[str, object], run: Callable[..., T], *arguments: object) -> T:
+    """Return what `run` returns where the script's parts have their names."""
+    vars(sys.modules["__main__"]).update(own)
+    return run(*arguments)

@@ -33,8 +33,8 @@ from unseen.methods.compose import method as compose
 from unseen.studies.execution.job import Running, run_job
 from unseen.studies.execution.plan import Plan, check_folder, differs
 from unseen.studies.execution.prepare import Prepared, prepare, read_by_prepare
+from unseen.studies.execution.python_values import of_script, with_script
 from unseen.studies.execution.runtime import Runtime
-from unseen.studies.execution.script_parts import of_script, with_script
 from unseen.studies.execution.search import Order, jobs_of, search, winners
 from unseen.studies.execution.setting import Setting, dataset
 from unseen.studies.results import study_file

@@ -52,9 +52,9 @@ def read(paths: Sequence[Path], choice: Choice) -> tuple[StudyReport, tuple[Omis
     Raises:
         UnseenError: Nothing is left, or the folders' protocols differ.
     """
-    found = [read_folder(path) for path in dict.fromkeys(p.resolve() for p in paths)]
-    omissions = [one for one in found if isinstance(one, Omission)]
-    folders = [one for one in found if isinstance(one, Folder)]
+    opened = [read_folder(path) for path in dict.fromkeys(p.resolve() for p in paths)]
+    omissions = [one for one in opened if isinstance(one, Omission)]
+    folders = [one for one in opened if isinstance(one, Folder)]
     for folder in folders[1:]:
         if folder.identity != folders[0].identity:
             raise UnseenError(

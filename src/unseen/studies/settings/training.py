@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
-from unseen.studies.settings.one_line import Expression
-from unseen.studies.settings.wording import Settings
+from unseen.studies.settings.wording import Expression, Settings
 
 if TYPE_CHECKING:
     from unseen.core.labels import Kind
