@@ -18,7 +18,7 @@ from rich.console import Console
 from unseen.studies.results.formats import BLOCK, LEGEND, LIMIT, LINES
 from unseen.studies.results.selection import Selected
 from unseen.studies.results.statistics import quantile
-from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.table_of_runs import Layout, table
 from unseen.studies.results.tables import FEW, Table
 
 NAMES = ("fedavg", "ppdg(lam=0.2)+ga", "scaffold", "fedavg(weights='uniform')",
@@ -37,7 +37,7 @@ def made(targets: int, methods: int) -> Table:
         for value in [next(number) / 100]
         for s in range(2)
     ]
-    return table(runs, metric="auroc", title="Schools", reference=names[0])
+    return table(runs, "auroc", Layout(title="Schools"), names[0])
 
 
 def printed(made: Table, width: int) -> str:

@@ -14,7 +14,7 @@ from unseen.studies.results.selection import Selected
 from unseen.studies.results.statistics import Cell
 from unseen.studies.results.study_folder import JobFolder, StudyFolder
 from unseen.studies.results.study_results import Results, divergence_lines
-from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.table_of_runs import Layout, table
 from unseen.studies.results.tables import Table
 from unseen.studies.settings.holdout import Task
 from unseen.studies.settings.study import StudySpec
@@ -221,13 +221,16 @@ class StudyReport:
         paper = self.paper(metric)
         marks = {run.raw.job: run.raw.mark.get("diverged", "") for run in self.runs}
         diverged = divergence_lines({job: why for job, why in marks.items() if why})
-        return table(
-            [run.result for run in self.runs],
-            metric=metric, methods=self.methods, tasks=self.tasks,
-            seeds=self.seeds, not_applicable=self.refused,
-            protocol=(*diverged, *self.protocol), title=self.title, reference=self.reference,
-            published=paper,
-        )  # fmt: skip
+        layout = Layout(
+            methods=self.methods,
+            tasks=self.tasks,
+            seeds=self.seeds,
+            not_applicable=self.refused,
+            protocol=(*diverged, *self.protocol),
+            title=self.title,
+        )
+        results = [run.result for run in self.runs]
+        return table(results, metric, layout, self.reference, published=paper)
 
     @cached_property
     def plan(self) -> tuple[Task, ...]:

@@ -38,7 +38,7 @@ from unseen.studies.results.search_records import (
 )
 from unseen.studies.results.selection import Selected, at_validation, no_selection, selected
 from unseen.studies.results.study_folder import JobFolder, StudyFolder
-from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.table_of_runs import Layout, table
 from unseen.studies.results.tables import Table
 from unseen.studies.settings.holdout import Task
 from unseen.studies.settings.length import in_words
@@ -173,9 +173,7 @@ class Results:
         else:
             results = [run for run, _ in runs]
         tasks = columns or tuple(task.name for task in self.tasks)
-        return table(
-            results,
-            metric=metric,
+        layout = Layout(
             methods=(*self.methods, *self.not_applicable),
             tasks=tasks,
             seeds=self.study.seed_list,
@@ -188,12 +186,11 @@ class Results:
                 *ends.notes(self.metric, self.study.patience is not None),
             ),
             title=self.study.title or self.study.name,
-            # Environments of the sources are not targets to rank or to test over.
-            reference=None if columns else self.study.reference,
-            test=test,
-            published=paper,
             unit="environment" if columns else "target",
         )
+        # Environments of the sources are not targets to rank or to test over.
+        reference = None if columns else self.study.reference
+        return table(results, metric, layout, reference, test, paper)
 
     def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:
         """Yield the selected round of every finished job, with its source records."""
