@@ -79,12 +79,17 @@ def bank_membership(
         near = _distances(rows / scale, described / scale).argsort(1)[:, :5]
         right = labels[torch.from_numpy(near)].mode(1).values == y[inside]
         commonest = torch.bincount(y[inside]).max() / bank.count
-        results.append({
-            "what": title, "method": method, "numbers_per_image": rows.shape[1],
-            "images": bank.count, "membership": guesses,
-            "class_guessed": round(float(right.double().mean()), 4),
-            "class_by_chance": round(float(commonest), 4),
-        })  # fmt: skip
+        results.append(
+            {
+                "what": title,
+                "method": method,
+                "numbers_per_image": rows.shape[1],
+                "images": bank.count,
+                "membership": guesses,
+                "class_guessed": round(float(right.double().mean()), 4),
+                "class_by_chance": round(float(commonest), 4),
+            }
+        )
     return results
 
 

@@ -78,10 +78,12 @@ def html(choice: Choice, next_command: str) -> str:
     expected = row.expected
     figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
     notes = [
-        *against_references(choice), *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)[:1]),
-        *choice.changes, *(f"Not judged: {n}, which {why}." for n, why in choice.refused.items()),
+        *against_references(choice),
+        *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)[:1]),
+        *choice.changes,
+        *(f"Not judged: {n}, which {why}." for n, why in choice.refused.items()),
         *not_tried(choice),
-    ]  # fmt: skip
+    ]
     low, high = ends(choice)
     facts = [
         (choice.recipe, "recommended recipe"),
@@ -93,13 +95,25 @@ def html(choice: Choice, next_command: str) -> str:
         ),
     ]
     return render(
-        "unseen.studies.choice", "choice.html.jinja", title=title_of(choice),
-        about=about(choice), facts=facts, compared=reason_for(choice), bars=bars(choice),
-        before=before(choice), primary=" ".join(against_primary(choice)),
-        ends=(figure(low), figure(high)), metric=choice.metric, level=f"{LEVEL:.0%}",
-        notes=notes, command=next_command, base=BASE, version=__version__, theme=theme,
+        "unseen.studies.choice",
+        "choice.html.jinja",
+        title=title_of(choice),
+        about=about(choice),
+        facts=facts,
+        compared=reason_for(choice),
+        bars=bars(choice),
+        before=before(choice),
+        primary=" ".join(against_primary(choice)),
+        ends=(figure(low), figure(high)),
+        metric=choice.metric,
+        level=f"{LEVEL:.0%}",
+        notes=notes,
+        command=next_command,
+        base=BASE,
+        version=__version__,
+        theme=theme,
         style=(resources.files("unseen.studies.report") / "style.css").read_text("utf-8"),
-    )  # fmt: skip
+    )
 
 
 def before(choice: Choice) -> list[str]:
@@ -174,9 +188,11 @@ def bar(choice: Choice, row: Row, place: Callable[[float], float]) -> Bar:
     sees = {ALONE: "", CONSTANT: "", POOLED: "all rows"}.get(row.recipe, SERVER[row.sees])
     chance = row.against.get(BASE)
     facts = (
-        sees, size(row.sent), f"{row.seconds:.1f}" if row.recipe != CONSTANT else "",
+        sees,
+        size(row.sent),
+        f"{row.seconds:.1f}" if row.recipe != CONSTANT else "",
         chance_text(chance) if chance is not None else "",
-    )  # fmt: skip
+    )
     own = row.expected
     text = f"{figure(own.mean)} ({figure(own.low)} to {figure(own.high)})"
     return Bar(

@@ -218,9 +218,9 @@ def studies(
 FURTHER = 5.0
 
 
-def edges(best: Mapping[str, float], tried: Mapping[str, Mapping[float, object]]) -> dict[
-    float, list[str]
-]:  # fmt: skip
+def edges(
+    best: Mapping[str, float], tried: Mapping[str, Mapping[float, object]]
+) -> dict[float, list[str]]:
     """Return one more rate -> the recipes whose best rate is the last in its direction.
 
     Args:

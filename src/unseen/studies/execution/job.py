@@ -147,10 +147,16 @@ class Running:
         watch, owned = (watcher, None) if watcher.looks else (None, self._owned)
         try:
             self.state, outcomes = play_round(
-                self.method, self.state, self.metered, self.runtime.names, self.runtime.rounds,
-                self.runtime.participation, study.on_bad_reply,
-                watch, owned,
-            )  # fmt: skip
+                self.method,
+                self.state,
+                self.metered,
+                self.runtime.names,
+                self.runtime.rounds,
+                self.runtime.participation,
+                study.on_bad_reply,
+                watch,
+                owned,
+            )
         except Diverged as error:  # the study's other jobs go on
             self.diverged = str(error)
             return

@@ -267,9 +267,12 @@ def searched(
     with progress_bar(most, 0, "jobs", progress) as show:
         ended = count(1)
         return search(
-            planned.setting, able, planned.tasks, lambda orders: work(orders, jobs),
+            planned.setting,
+            able,
+            planned.tasks,
+            lambda orders: work(orders, jobs),
             lambda job: show(next(ended), described(job)),
-        )  # fmt: skip
+        )
 
 
 def search_alone(planned: Plan, jobs: int = 1, progress: bool = False) -> tuple[SearchRecord, ...]:

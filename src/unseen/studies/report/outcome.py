@@ -108,15 +108,21 @@ def evenness(run: Run) -> tuple[float, ...]:
     if not values or len(values) < len(rows) or not sum(values):
         return ()
     return (
-        100 * mean(values), 100 * min(values), 1e4 * fairness.variance(values),
-        fairness.entropy(values), fairness.divergence(values),
-    )  # fmt: skip
+        100 * mean(values),
+        100 * min(values),
+        1e4 * fairness.variance(values),
+        fairness.entropy(values),
+        fairness.divergence(values),
+    )
 
 
 #: What a run costs, and the decimals of that.
 COSTS = {
-    "seconds per round": 3, "peak memory, MiB": 0, "MB up per round": 3, "MB down per round": 3,
-}  # fmt: skip
+    "seconds per round": 3,
+    "peak memory, MiB": 0,
+    "MB up per round": 3,
+    "MB down per round": 3,
+}
 
 
 def costs(run: Run) -> dict[str, float]:

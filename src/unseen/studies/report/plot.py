@@ -101,10 +101,15 @@ def _text(
     """Write words whose base line is `y` pixels from above; look: title, name, or nothing."""
     wide, high = sheet.get_size_inches() * 72
     sheet.text(
-        x / wide, 1 - y / high, words, ha=align, va="baseline",
-        color=LIGHT["ink" if look else "soft"], size=12 if look == "title" else 11,
+        x / wide,
+        1 - y / high,
+        words,
+        ha=align,
+        va="baseline",
+        color=LIGHT["ink" if look else "soft"],
+        size=12 if look == "title" else 11,
         weight="bold" if look == "title" else "normal",
-    )  # fmt: skip
+    )
 
 
 def _ticks(
@@ -128,10 +133,14 @@ def _legend(
 ) -> None:
     wide, high = (holder.figure or holder).get_size_inches() * 72
     holder.legend(
-        handles, [shortened(name, 60) for name in names], loc="upper left",
-        bbox_to_anchor=(at[0] / wide, 1 - at[1] / high), bbox_transform=holder.figure.transFigure,
-        ncols=_columns(names, width), labelcolor=LIGHT["soft"],
-    )  # fmt: skip
+        handles,
+        [shortened(name, 60) for name in names],
+        loc="upper left",
+        bbox_to_anchor=(at[0] / wide, 1 - at[1] / high),
+        bbox_transform=holder.figure.transFigure,
+        ncols=_columns(names, width),
+        labelcolor=LIGHT["soft"],
+    )
 
 
 @cache
@@ -175,8 +184,16 @@ def _lines(sheet: Sheet, data: Lines, left: float, top: float) -> None:
     for line in data.lines:
         _curve(axes, line, low, high)
     if data.marks:
-        axes.plot(data.marks, [-0.035] * len(data.marks), "^", color=LIGHT["soft"], ms=6, mew=0,
-                  clip_on=False, transform=axes.get_xaxis_transform())  # fmt: skip
+        axes.plot(
+            data.marks,
+            [-0.035] * len(data.marks),
+            "^",
+            color=LIGHT["soft"],
+            ms=6,
+            mew=0,
+            clip_on=False,
+            transform=axes.get_xaxis_transform(),
+        )
     first, last = min(xs), max(xs)
     axes.set(xlim=(first, last) if first < last else (first - 1, last + 1), ylim=(low, high))
     label = f"{data.y_label}, %" if data.percent else data.y_label
@@ -193,9 +210,14 @@ def _curve(axes: Axes, line: Line, low: float, high: float) -> None:
     level = ORDER[line.kind]
     if line.low and line.high:
         axes.fill(
-            [*line.x, *reversed(line.x)], [*inside(line.low), *reversed(inside(line.high))],
-            color=theme.tint(line.colour), alpha=0.2, lw=0, zorder=level, clip_on=False,
-        )  # fmt: skip
+            [*line.x, *reversed(line.x)],
+            [*inside(line.low), *reversed(inside(line.high))],
+            color=theme.tint(line.colour),
+            alpha=0.2,
+            lw=0,
+            zorder=level,
+            clip_on=False,
+        )
     look = theme.stroke(line.colour, line.kind) | {"zorder": level, "clip_on": False}
     if line.dots or len(line.x) == 1:
         look |= {"marker": look.get("marker") or "o", "markevery": 1, "ms": 5}
@@ -225,9 +247,15 @@ def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
             ends = (max(row.low, low), min(row.high, high))
             axes.plot(ends, (height, height), color=look, lw=1.6, clip_on=False)
         axes.plot(
-            value, height, "D" if row.colour < 0 else "o", color=look, ms=7, mew=0.7,
-            mec=LIGHT["paper"], clip_on=False,
-        )  # fmt: skip
+            value,
+            height,
+            "D" if row.colour < 0 else "o",
+            color=look,
+            ms=7,
+            mew=0.7,
+            mec=LIGHT["paper"],
+            clip_on=False,
+        )
         words = f"{shortened(row.name, 42 - len(row.text))}\N{EN SPACE}{row.text}"
         half = LETTER * len(words) / 2
         x = 8 + width * (value - low) / (high - low)
@@ -237,9 +265,13 @@ def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
     for (first, last), lane in lanes.items():
         x = 1 + (LANE * lane + 6) / width
         axes.plot(
-            (x, x), (first + 0.5, last + 0.9), color=LIGHT["soft"], lw=3.5, clip_on=False,
+            (x, x),
+            (first + 0.5, last + 0.9),
+            color=LIGHT["soft"],
+            lw=3.5,
+            clip_on=False,
             transform=axes.get_yaxis_transform(),
-        )  # fmt: skip
+        )
     _text(sheet, left + 8, top + _height(data) - 4, data.x_label)
 
 
@@ -250,8 +282,11 @@ def _matrix(sheet: Sheet, data: Matrix, left: float, top: float) -> None:
     side = WIDTH - room - 4
     axes = _axes(sheet, left + room, top + TOP, side, side)
     for i, row in enumerate(shares):
-        steps = {j + 0.5: min(int(share * theme.STEPS), theme.STEPS - 1)
-                 for j, share in enumerate(row) if share >= 0.005}  # fmt: skip
+        steps = {
+            j + 0.5: min(int(share * theme.STEPS), theme.STEPS - 1)
+            for j, share in enumerate(row)
+            if share >= 0.005
+        }
         colours = [LIGHT[f"h{step}"] for step in steps.values()]
         axes.bar(list(steps), 1, 1, i, color=colours, lw=0, clip_on=False)
         for x, step in steps.items() if count <= 12 else ():

@@ -120,9 +120,16 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
     methods = _methods(folders, runs)
     tasks = (*(study.targets or ()), *sorted({run.task for run in runs}, key=natural))
     report = StudyReport(
-        study, tuple(folders), tuple(runs), methods, tuple(dict.fromkeys(tasks)), metric, rule,
-        _reference(methods, choice.reference, study.reference), (),
-    )  # fmt: skip
+        study,
+        tuple(folders),
+        tuple(runs),
+        methods,
+        tuple(dict.fromkeys(tasks)),
+        metric,
+        rule,
+        _reference(methods, choice.reference, study.reference),
+        (),
+    )
     return replace(report, omissions=(*omissions, *_missing(report)))
 
 

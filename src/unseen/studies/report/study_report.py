@@ -204,12 +204,20 @@ class StudyReport:
         study = self.study.model_copy(update={"seeds": self.seeds})
         return tuple(
             Results(
-                study, folder.path, self.methods, self.plan, tuple(self.metrics),
-                about.get("model", ""), about.get("data", ""), self.refused,
-                about.get("weights"), self.stand_in, folder.notes,
+                study,
+                folder.path,
+                self.methods,
+                self.plan,
+                tuple(self.metrics),
+                about.get("model", ""),
+                about.get("data", ""),
+                self.refused,
+                about.get("weights"),
+                self.stand_in,
+                folder.notes,
             )
             for folder in self.folders
-        )  # fmt: skip
+        )
 
     @cached_property
     def protocol(self) -> tuple[str, ...]:

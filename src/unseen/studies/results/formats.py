@@ -37,9 +37,16 @@ SHARE = 3
 STYLES = {PLAIN: "", BEST: "bold", SECOND: "underline"}
 UNITS = {1: "", 10: " in nats x 10", 100: " in percent", 1000: " x 1000"}
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "|": r"\textbar{}", "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "|": r"\textbar{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": "$-$",
+}
 
 
 def plain(title: str, grids: Sequence[Rows], notes: Sequence[str]) -> str:
