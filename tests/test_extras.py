@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
-import torch
 
 from unseen.api.functions import predict
 from unseen.cli.model_server import serve
 from unseen.data import load
 from unseen.data.image_files.dicom import image_of
 from unseen.data.networks.pretrained import PACKAGES, source
-from unseen.engine.processes import in_ray
 from unseen.errors import UnseenError, optional
 from unseen.flower import strategy
 from unseen.methods.combine import JacobianDescent
@@ -31,7 +29,6 @@ from unseen.serving.http.http_app import app
 from unseen.sites.control import needs_flower
 from unseen.studies.execution.runner import way
 from unseen.studies.execution.sampler import needed
-from unseen.studies.report.models import embedding
 from unseen.studies.settings.study import StudySpec
 from unseen.studies.tracking.trackers import check
 
@@ -52,7 +49,6 @@ CASES = (
     Case("flwr", "flower", lambda _: needs_flower(), "unseen study"),
     Case("flwr", "flower", lambda _: strategy(JacobianDescent("nash-mtl"))),
     Case("flwr", "flower", lambda _: way(StudySpec(), "flower-simulation"), "--backend in-process"),
-    Case("ray", "flower", lambda _: [*in_ray([], 1)], "--executor processes"),
     Case("pandas", "pandas", lambda _: predict("model", []), "the command"),
     Case("cryptography", "flower", lambda _: importlib.import_module(CERTIFICATES)),
     Case("cryptography", "he", lambda _: primitives("hashes")),
@@ -62,7 +58,6 @@ CASES = (
     Case("lifelines", "survival", lambda _: load("lung"), "lung.csv"),
     Case("pydicom", "dicom", lambda _: image_of(bytes(128) + b"DICM", "a.dcm"), "PNG"),
     Case("optuna", "tune", lambda _: needed()),
-    Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),
     Case("fastapi", "serve", lambda _: app(cast("Service", None)), "unseen predict"),
     Case("uvicorn", "serve", lambda folder: serve(folder), "unseen predict"),
     Case("tensorboard", "tensorboard", lambda _: check(["tensorboard"]), "the bar of the run"),

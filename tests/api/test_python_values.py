@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from torch import nn
 
 import unseen
-from unseen.core.apply import Descend, MovingAverage, Replace
-from unseen.core.losses import CrossEntropy, CrossEntropyDice, SquaredError
-from unseen.core.optimiser import SGD, Adam, FedOpt, fedadagrad, fedadam, fedyogi
-from unseen.core.schedule import Step
 from unseen.errors import UnseenError
-from unseen.studies.execution.python_values import path_of, recipe_of
-from unseen.studies.settings.training import Recipe
+from unseen.studies.execution.python_values import path_of
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
 
@@ -48,7 +42,7 @@ def frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 def test_a_frame_is_studied_trained_predicted_and_evaluated(frame: object, tmp_path: Path) -> None:
     study = unseen.Study(
         dataset=frame, domain="hospital", label="died", model=Small, methods=["fedavg"],
-        training=unseen.Training(optimiser=SGD(lr=0.1), batch_size=8), holdout="west",
+        training={"optimiser": "sgd(lr=0.1)", "batch_size": 8}, holdout="west",
         rounds=5, seeds=1,
     )  # fmt: skip
     assert study.model == f"{Small.__module__}:Small"
@@ -83,47 +77,8 @@ def test_arrays_and_columns_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_no_process_could_import_is_refused() -> None:
     with pytest.raises(UnseenError, match="cannot be imported by name"):
         path_of(lambda shape: None)
-    recipe = recipe_of(unseen.Training(optimiser=Adam(lr=0.01), epochs=None, steps=3))
-    assert (
-        recipe["optimiser"] == "adam(lr=0.01)" and recipe["steps"] == 3 and "epochs" not in recipe
-    )
-
-
-@pytest.mark.parametrize(
-    "training",
-    [
-        unseen.Training(),
-        unseen.Training(loss=CrossEntropy(0.1, balanced=True), batch_size=7),
-        unseen.Training(server=Descend(SGD(lr=0.5, momentum=0.9))),
-        unseen.Training(server=Descend(Adam(lr=0.02))),
-        unseen.Training(server=Descend(fedadam(beta2=0.9))),
-        unseen.Training(server=Descend(fedyogi(tau=0.1))),
-        unseen.Training(server=Descend(fedadagrad(lr=0.3))),
-        unseen.Training(optimiser=Adam(), schedule=Step(0.5, 3), buffers="batch", average="tail"),
-    ],
-)
-def test_all_values_of_a_training_hold(training: unseen.Training) -> None:
-    """The study's table makes the recipe again that it was read from."""
-    assert Recipe(**recipe_of(training)).build("classes") == training
-
-
-class OwnLoss(CrossEntropy):
-    """A loss of the user's own, of a kind that a table names."""
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"loss": OwnLoss()}, {"loss": SquaredError()}, {"loss": CrossEntropyDice(dice=5.0)},
-        {"server": MovingAverage(0.999)}, {"server": Replace()},
-        {"server": Descend(FedOpt(second="adagrad", beta2=0.5))},
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_a_part_that_no_table_can_name_is_refused(part: dict[str, Any]) -> None:
-    """It was dropped without a word."""
-    with pytest.raises(UnseenError, match=f"a study cannot name the {next(iter(part))}"):
-        recipe_of(unseen.Training(**part))
+    with pytest.raises(UnseenError, match="training must be a table.*In Python it is a dict"):
+        unseen.Study(training=unseen.Training())
 
 
 def test_every_public_name_is_there_and_completes() -> None:

@@ -17,10 +17,10 @@ from unseen.studies.choice import Candidates, choose, play
 from unseen.studies.choice.budget import Spent, Tracker, foreseen, seconds_of
 from unseen.studies.choice.choice_request import Question, asked
 from unseen.studies.choice.playing import FEW, TABLES
+from unseen.studies.choice.rate_search import edges, remarks
 from unseen.studies.choice.rates import LIMIT, until_flat
 from unseen.studies.choice.terminal_answer import answer_lines
 from unseen.studies.choice.trials import ALONE, POOLED
-from unseen.studies.choice.unfinished import edges, remarks
 from unseen.studies.execution import Study
 from unseen.studies.results.records import Job
 from unseen.studies.results.study_results import Results

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from unseen import UnseenError, method
 from unseen.cli.main import app
 from unseen.studies.choice import choose
+from unseen.studies.choice.choice_html import write as write_answer
 from unseen.studies.choice.choice_page import expectation, page, paragraph, size
 from unseen.studies.choice.playing import Candidates, play
 from unseen.studies.choice.rates import at_rate
 from unseen.studies.choice.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
-from unseen.studies.choice.written import write as write_answer
 from unseen.studies.settings.study import StudySpec
 
 

@@ -11,11 +11,11 @@ from support.made_trials import trials
 
 from unseen import UnseenError
 from unseen.studies.choice import Candidates, choose, play
+from unseen.studies.choice.choice_html import write
 from unseen.studies.choice.choice_page import expectation, page, paragraph
 from unseen.studies.choice.constant import against_constant
 from unseen.studies.choice.texts import figure_text
 from unseen.studies.choice.trials import ALONE, BASE, CONSTANT, POOLED
-from unseen.studies.choice.written import write
 from unseen.studies.settings.study import StudySpec
 
 CLEAR = np.linspace(0.7, 0.8, 9)

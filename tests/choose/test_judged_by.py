@@ -8,9 +8,8 @@ import pytest
 from support.small_studies import rows, study, write
 
 from unseen.studies.choice import Candidates, choose, play
-from unseen.studies.choice.judged_by import judged_by
 from unseen.studies.choice.playing import data_of
-from unseen.studies.choice.refusals import served
+from unseen.studies.choice.refusals import judged_by, served
 
 
 def table(folder: Path, share: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from unseen import Study, UnseenError
-from unseen.cli.main import main
 from unseen.core import record_lines
 from unseen.studies.results import records
 from unseen.studies.results.records import Job, Log
 from unseen.studies.results.study_folder import JobFolder
 from unseen.studies.tracking import trackers
-from unseen.studies.tracking.trackers import TRACKERS, Points, check, listed, track
+from unseen.studies.tracking.trackers import TRACKERS, JobTracking, Points, check, listed
 from unseen.studies.tracking.trackers import points as points_of
 
 JOB = Job("fedavg(weights='uniform')", "a", 0)
@@ -168,50 +166,13 @@ class TestTensorBoard:
                 assert [(e.step, e.value) for e in board.Scalars(tag)] == series, tag
             assert len(board.Scalars("accuracy/validation")) == 3
 
-    def test_jobs_are_written_once_they_have_ended(self, tmp_path: Path) -> None:
-        write_job(tmp_path, range(2))
-        assert track(tmp_path, ["tensorboard"]) == ["tensorboard: 0 jobs written"]
-        folder = write_job(tmp_path, range(2, 5), done=True)
-        assert track(tmp_path, ["tensorboard"]) == ["tensorboard: 1 jobs written"]
-        assert track(tmp_path, ["tensorboard"]) == ["tensorboard: 0 jobs written"]
-        expected = {(tag, r, single(v)) for (tag, r), v in points(folder).items()}
-        assert events(tmp_path / "tensorboard") == Counter(expected)
-
-    def test_another_run_of_the_same_job_takes_its_place(self, tmp_path: Path) -> None:
-        board = tmp_path / "tensorboard"
-        write_job(tmp_path, range(2), done=True)
-        track(tmp_path, ["tensorboard"])
-        shutil.rmtree(JOB.folder(tmp_path))
-        folder = write_job(tmp_path, range(1), done=True, shift=0.5)
-        track(tmp_path, ["tensorboard"])
-        expected = {(tag, r, single(v)) for (tag, r), v in points(folder).items()}
-        assert events(board) == Counter(expected)
-
-    def test_events_that_were_removed_are_written_again(self, tmp_path: Path) -> None:
-        write_job(tmp_path, range(2), done=True)
-        track(tmp_path, ["tensorboard"])
-        before = events(tmp_path / "tensorboard")
-        shutil.rmtree(tmp_path / "tensorboard")
-        track(tmp_path, ["tensorboard"])
-        assert events(tmp_path / "tensorboard") == before
-
-    def test_the_commands(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        def run(*arguments: str) -> int:
-            monkeypatch.setattr(sys, "argv", ["unseen", *arguments])
-            with pytest.raises(SystemExit) as caught:
-                main()
-                raise SystemExit(0)
-            return int(caught.value.code or 0)
-
-        write_job(tmp_path, range(2), done=True)
-        assert run("track", str(tmp_path), "--to", "tensorboard") == 0
-        assert "tensorboard: 1 jobs written" in capsys.readouterr().out
-        assert run("track", str(tmp_path), "--to", "tensorbord") == 2
-        assert "did you mean 'tensorboard'" in capsys.readouterr().err
-        assert run("study", "digits", "--track", "wandb", "--out", str(tmp_path / "x")) == 2
-        assert not (tmp_path / "x").exists()
+    def test_finished_jobs_are_written_once(self, tmp_path: Path) -> None:
+        folder = write_job(tmp_path, range(2), done=True)
+        tracking = JobTracking(tmp_path, ["tensorboard"])
+        for before in (True, True, False, True):
+            tracking.write(JOB, before)
+            expected = {(tag, r, single(v)) for (tag, r), v in points(folder).items()}
+            assert events(tmp_path / "tensorboard") == Counter(expected)
 
 
 @pytest.fixture(scope="module")
@@ -249,8 +210,8 @@ class TestMLflow:
         """The finished study, then nothing new; parameters are the settings."""
         from mlflow.tracking import MlflowClient
 
-        assert track(plain, ["mlflow"]) == ["mlflow: 2 jobs written"]
-        assert track(plain, ["mlflow"]) == ["mlflow: 0 jobs written"]
+        for _ in range(2):
+            STUDY.run(plain, track=["mlflow"])
         found = histories(store, plain)
         assert sorted(found) == ["fedavg+ga/0/seed-0", "fedavg/0/seed-0"]
         for place, (status, history) in found.items():
@@ -266,11 +227,9 @@ class TestMLflow:
 
     def test_another_run_of_the_same_job_takes_its_place(self, store: str, tmp_path: Path) -> None:
         place = "/".join(JOB.folder(tmp_path).parts[-3:])
-        write_job(tmp_path, range(2))
-        track(tmp_path, ["mlflow"])
-        assert place not in histories(store, tmp_path)
-        folder = write_job(tmp_path, range(2, 3), done=True)
-        track(tmp_path, ["mlflow"])
+        folder = write_job(tmp_path, range(3), done=True)
+        tracking = JobTracking(tmp_path, ["mlflow"])
+        tracking.write(JOB)
         status, history = histories(store, tmp_path)[place]
         assert status == "FINISHED"
         assert set(history.values()) == {1}
@@ -281,7 +240,7 @@ class TestMLflow:
         shutil.rmtree(folder)
         write_job(tmp_path, range(1), shift=0.5)
         records.mark_done(folder, {}, 1.0, 1, diverged="NaN at b")
-        track(tmp_path, ["mlflow"])
+        JobTracking(tmp_path, ["mlflow"]).write(JOB)
         status, history = histories(store, tmp_path)[place]
         assert status == "FAILED"
         assert ("loss/target", 0, 1.0) in history and len(history) == 18
@@ -290,10 +249,10 @@ class TestMLflow:
 class Broken:
     """A tracker that cannot write."""
 
-    def digest(self, place: str) -> str:
-        return ""
+    def has(self, job: JobFolder) -> bool:
+        return False
 
-    def write(self, job: JobFolder, digest: str) -> None:
+    def write(self, job: JobFolder) -> None:
         raise OSError("disk full")
 
 

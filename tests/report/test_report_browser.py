@@ -53,13 +53,13 @@ def page(browser: Any, address: str) -> Iterator[Any]:
 
 
 def names(page: Any) -> list[str]:
-    shown = page.locator("#p1-table-0 tbody tr:visible th")
+    shown = page.locator("#table-0 tbody tr:visible th")
     return [text.split(" ")[0].strip() for text in shown.all_inner_texts()]
 
 
 def test_a_column_sorts_best_first_then_worst_then_as_it_was(page: Any) -> None:
     before = names(page)
-    head = page.locator("#p1-table-0 thead th", has_text="average")
+    head = page.locator("#table-0 thead th", has_text="average")
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
     # Every next method is 0.01 better than the one before; the paper's row has no average.
@@ -73,23 +73,23 @@ def test_a_column_sorts_best_first_then_worst_then_as_it_was(page: Any) -> None:
 
 
 def test_sorting_by_keyboard(page: Any) -> None:
-    page.locator("#p1-table-0 thead th button").nth(1).focus()
+    page.locator("#table-0 thead th button").nth(1).focus()
     page.keyboard.press("Enter")
     assert names(page)[0] == "Elsewhere"  # 99.0 at d0
-    page.locator("#p1-table-0 thead th button").first.focus()
+    page.locator("#table-0 thead th button").first.focus()
     page.keyboard.press("Space")
     assert names(page)[0] == "csac"
 
 
 def test_a_filter_hides_what_does_not_match(page: Any) -> None:
-    box = page.locator('input[data-filter="p1-table-0"]')
+    box = page.locator('input[data-filter="table-0"]')
     box.fill("ppdg 0.2")
     assert names(page) == ["ppdg(lam=0.2)"]
-    assert page.locator("#p1-table-0-count").inner_text() == "1 of 7"
+    assert page.locator("#table-0-count").inner_text() == "1 of 7"
     box.fill("")
     assert len(names(page)) == 7
-    page.locator('input[data-filter="p1-curves-folds"]').fill("csac")
-    assert page.locator("#p1-curves-folds details:visible").count() == 1
+    page.locator('input[data-filter="curves-folds"]').fill("csac")
+    assert page.locator("#curves-folds details:visible").count() == 1
 
 
 def test_the_theme_follows_the_system_until_it_is_switched(page: Any) -> None:
@@ -128,7 +128,7 @@ def test_nothing_sticks_out_to_the_side(page: Any, width: int) -> None:
 @pytest.mark.parametrize(("width", "first"), [(375, "table"), (1280, "cards")])
 def test_on_a_phone_the_table_comes_before_the_cards(page: Any, width: int, first: str) -> None:
     page.set_viewport_size({"width": width, "height": 800})
-    table, cards = (page.locator(s).bounding_box()["y"] for s in ("#p1-table-0", ".facts"))
+    table, cards = (page.locator(s).bounding_box()["y"] for s in ("#table-0", ".facts"))
     assert (table < cards) == (first == "table")
 
 
@@ -136,7 +136,7 @@ def test_every_dot_has_its_name_next_to_it(page: Any) -> None:
     """The name is within two lines above the dot, and its ends are on both sides of it or at an
     edge of the panel."""
     far = page.evaluate("""() => {
-        const svg = document.querySelector('#p1-overview ~ .figures .panels svg');
+        const svg = document.querySelector('#overview ~ .figures .panels svg');
         const dots = Array.from(svg.querySelectorAll('use')).map(e => e.getBoundingClientRect());
         const names = Array.from(svg.querySelectorAll('text')).map(e => e.getBoundingClientRect());
         const middle = r => [(r.left + r.right) / 2, (r.top + r.bottom) / 2];
@@ -149,8 +149,8 @@ def test_every_dot_has_its_name_next_to_it(page: Any) -> None:
 
 
 def test_folds_open_all_at_once_and_the_citations_can_be_copied(page: Any) -> None:
-    page.locator('button[data-open="p1-curves-folds"]').click()
-    folds = page.locator("#p1-curves-folds details")
+    page.locator('button[data-open="curves-folds"]').click()
+    folds = page.locator("#curves-folds details")
     assert all(fold.get_attribute("open") is not None for fold in folds.all())
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("button[data-copy]").click()
@@ -172,7 +172,7 @@ def test_without_javascript_all_is_there(browser: Any, address: str) -> None:
     context = browser.new_context(java_script_enabled=False)
     opened = context.new_page()
     opened.goto(address)
-    assert opened.locator("#p1-table-0 tbody tr").count() == 7
+    assert opened.locator("#table-0 tbody tr").count() == 7
     assert opened.locator(".panels svg").count() > 10
     assert not opened.locator("#theme").is_visible()
     context.close()

@@ -7,14 +7,10 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
 from support.finished_studies import DOMAINS, write_study
 
 from unseen.core import record_lines
-from unseen.core.turn import Turn
-from unseen.methods.combine import PPDG, PCGrad
-from unseen.methods.combine.mean import Mean
-from unseen.studies.report import curves, outcome, updates
+from unseen.studies.report import curves, outcome
 from unseen.studies.report.figures import Dots, Figure, Lines
 from unseen.studies.report.read import Choice, read
 from unseen.studies.report.study_report import StudyReport
@@ -26,7 +22,7 @@ from unseen.studies.results.records import Job
 def part(tmp_path_factory: pytest.TempPathFactory) -> StudyReport:
     out = tmp_path_factory.mktemp("study")
     write_study(out)
-    return read([out], Choice())[0][0]
+    return read([out], Choice())[0]
 
 
 def panel(figure: Figure, at: int = 0) -> Lines:
@@ -66,7 +62,7 @@ def test_all_methods_at_each_target(part: StudyReport) -> None:
 def test_many_methods_keep_their_names_behind_one_legend(tmp_path: Path) -> None:
     names = tuple(f"fedprox(mu={i / 10})" for i in range(12))
     write_study(tmp_path, methods=names, tasks=("d0",), seeds=1, settings={"reference": None})
-    made = curves.compared(read([tmp_path], Choice())[0][0], "accuracy")
+    made = curves.compared(read([tmp_path], Choice())[0], "accuracy")
     assert {line.name for line in panel(made).lines} == set(names)
     assert made.legend[-1].name == "other methods" and len(made.legend) == 7
 
@@ -87,24 +83,12 @@ def test_weights_by_block_have_a_panel_each(tmp_path: Path) -> None:
         line["weights"] = {"model": [[0.2, 0.3, 0.5], [0.1 * r, 0.4, 0.5]]}
     (folder / "rounds.jsonl").write_bytes(b"".join(map(record_lines.to_line, lines)))
     records.mark_done(folder, {}, 1.0, 1.0)
-    (figure,) = curves.weight_curves(read([tmp_path], Choice())[0][0]).figures
+    (figure,) = curves.weight_curves(read([tmp_path], Choice())[0]).figures
     assert [p.title for p in figure.panels] == ["d0, block 1", "d0, block 2"]
     assert panel(figure, 1).lines[0].y == pytest.approx([0.1 * r for r in range(6)])
 
 
-def test_gaps_before_and_after(part: StudyReport) -> None:
-    section = updates.gap_section(part)
-    # Gaps of clients 0, 1, 2 in round r are 0, 0.1, 0.2 over r + 1; round 0 knows none.
-    mean, deviation, variance = (panel(figure).lines[0] for figure in section.figures)
-    assert mean.x == (1, 2, 3, 4, 5)
-    assert mean.y[0] == pytest.approx(0.05) and mean.y[-1] == pytest.approx(0.1 / 6)
-    assert variance.y[0] == pytest.approx(2 / 3 * 0.05**2)
-    assert deviation.y[0] == pytest.approx(math.sqrt(2 / 3) * 0.05)
-    (row,) = section.grids[0].rows
-    assert row[:3] == ("fedavg+ga", pytest.approx(0.05), pytest.approx(0.1 / 6))
-
-
-def test_gaps_and_curves_from_cross_evaluation(tmp_path: Path) -> None:
+def test_curves_from_cross_evaluation(tmp_path: Path) -> None:
     write_study(tmp_path, methods=("fedavg",), tasks=("d0",), seeds=1)
     folder = Job("fedavg", "d0", 0).folder(tmp_path)
     rows = record_lines.read_lines(folder / "source.jsonl")
@@ -116,83 +100,11 @@ def test_gaps_and_curves_from_cross_evaluation(tmp_path: Path) -> None:
     ]
     (folder / "cross.jsonl").write_bytes(b"".join(map(record_lines.to_line, crossed)))
     records.mark_done(folder, {}, 1.0, 1.0)
-    part = read([tmp_path], Choice())[0][0]
+    part = read([tmp_path], Choice())[0]
     assert part.runs[0].raw.cross
-    found = updates.gap_section(part)
-    assert panel(found.figures[0]).lines[0].y == pytest.approx([0.25] * 6)
     local = by_key(curves.section(part).figures, "locals-fedavg")
     assert [p.title for p in local.panels] == [f"d0: local model of {c}" for c in DOMAINS[1:]]
     assert {line.name for line in panel(local).lines} == {"d1", "d2", "d3", "target"}
-
-
-def test_agreement_by_hand() -> None:
-    # g = (1, 0), (−1, 1), (0, 2): inner products −1, 0, 2; squared distances 5, 5, 2.
-    inner = [[1.0, -1.0, 0.0], [-1.0, 2.0, 2.0], [0.0, 2.0, 4.0]]
-    found = updates.agreement(inner)
-    assert found["conflict rate"] == pytest.approx(1 / 3)
-    assert found["domain variance"] == 2 * (5 + 5 + 2)
-    assert found["pairwise cosine"] == pytest.approx((-1 / math.sqrt(2) + 0 + 2 / math.sqrt(8)) / 3)
-    # Eq. 4 in the other form: 2K tr G − 2·1ᵀG1.
-    assert found["domain variance"] == 2 * 3 * 7 - 2 * sum(map(sum, inner))
-    # The mean (0, 1) has inner products 0, 1, 2 with them and length 1.
-    assert updates.toward(inner, [0, 1, 2], 1.0) == pytest.approx([0, 1 / math.sqrt(2), 1])
-
-
-@pytest.mark.parametrize("rule", [PPDG(lam=0.2), PPDG(lam=0.3, base="running"), PCGrad()])
-def test_aligned_updates_are_those_of_the_run(rule: PPDG | PCGrad) -> None:
-    rows = torch.randn(4, 9, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    turn = Turn(1, 7, 20, "train")
-    inner = rows @ rows.T
-    changed = updates.aligned(rule, inner, turn)
-    assert changed is not None
-    # The mean of the changed updates is what the rule returned in the run: so is its length.
-    vector, _, _ = rule(rows, {}, rule.init(4, 9), turn.generator("rule/model"))
-    assert float(changed.mean()) == pytest.approx(float(vector @ vector))
-    assert updates.aligned(Mean("uniform"), inner, turn) is None
-
-
-def test_updates_before_and_after_the_rule(tmp_path: Path) -> None:
-    write_study(tmp_path, methods=("ppdg(lam=0.2, order='fixed')", "fedavg"), seeds=1)
-    rows = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 2.0]], dtype=torch.float64)
-    gram = {"inner": (rows @ rows.T).tolist(), "update": [0.0, 1.0, 2.0], "norm": 1.0}
-    for path in tmp_path.glob("records/*/*/*/rounds.jsonl"):
-        lines = [line | {"gram": {"model": gram}} for line in record_lines.read_lines(path)]
-        path.write_bytes(b"".join(map(record_lines.to_line, lines)))
-        records.mark_done(path.parent, {}, 1.0, 1.0)
-    ppdg, fedavg = updates.section(read([tmp_path], Choice())[0][0]).figures
-    named = {p.title: p for p in ppdg.panels if isinstance(p, Lines)}
-    assert named["domain variance, before"].lines[0].y == (24.0,) * 6
-    assert named["domain variance, after"].lines[0].y[0] < 24.0
-    assert named["cosine of update and aggregate, lowest"].lines[0].y[0] == 0.0
-    assert not any("after" in p.title for p in fedavg.panels)
-
-
-def test_sweeps_take_the_default_where_the_option_is_not_named() -> None:
-    names = ["fedavg", "ppdg", "ppdg(lam=0.2)", "ppdg(lam=0.2, when='always')"]
-    found = outcome.sweeps(names)
-    assert found == {("ppdg(lam=…)", "lam"): {0.1: "ppdg", 0.2: "ppdg(lam=0.2)"}}
-    ((base, _),) = outcome.sweeps(["fedavg+ga(step=0.1)", "fedavg+ga(step=0.2)"])
-    assert base == "fedavg+ga(step=…)"
-
-
-def test_sensitivity_has_the_reference_as_a_level(tmp_path: Path) -> None:
-    write_study(tmp_path, methods=("fedavg", "ppdg(lam=0.01)", "ppdg(lam=0.1)", "ppdg(lam=0.2)"))
-    (figure,) = outcome.sensitivity(read([tmp_path], Choice())[0][0]).figures
-    first = panel(figure)
-    assert first.title == "average over targets" and first.log_x
-    line, level = first.lines
-    assert line.x == (0.01, 0.1, 0.2)
-    assert line.y == pytest.approx([0.5205, 0.5305, 0.5405])
-    assert line.high[0] - line.y[0] == pytest.approx(0.0005)
-    assert level.name == "fedavg" and level.y == pytest.approx((0.5105, 0.5105))
-
-
-def test_accuracy_against_the_number_of_sources(tmp_path: Path) -> None:
-    plan = {"growing": ["d1", "d2"], "target": ["d0"]}
-    write_study(tmp_path, tasks=("1", "2"), settings={"holdout": plan})
-    figure = by_key(outcome.sensitivity(read([tmp_path], Choice())[0][0]).figures, "sources")
-    assert [line.x for line in panel(figure).lines] == [(1.0, 2.0)] * 3
-    assert panel(figure).lines[0].y == pytest.approx([0.5005, 0.5205])
 
 
 def test_fairness_and_cost(part: StudyReport) -> None:

@@ -23,9 +23,7 @@ from unseen.studies.report.figures import (
     Lines,
     Matrix,
     Panel,
-    Points,
     Row,
-    Surface,
     on_one_scale,
     spread,
 )
@@ -143,23 +141,6 @@ def test_the_title_names_the_file_and_its_columns(tmp_path: Path) -> None:
     assert f'Results <span class="soft">on {line}</span></h2>' in text
 
 
-def test_what_is_not_shown_is_named_with_what_it_needs(text: str) -> None:
-    (line,) = re.findall(r"Not shown: (.*?)</p>", text)
-    assert "agreement of updates" in line and "loss surfaces" in line
-    assert "--data-dir" in line and "gaps" not in line
-
-
-def test_two_protocols_on_one_page(tmp_path: Path) -> None:
-    write_study(tmp_path / "a")
-    write_study(tmp_path / "b", rounds=4, methods=("fedavg", "ppdg"))
-    page = report([tmp_path / "a", tmp_path / "b", tmp_path / "c"], tmp_path / "out", files=False)
-    text = page.read_text()
-    Tags(text)
-    assert "2 protocols" in text and "They differ in rounds." in text
-    assert "Left out: 1" in text and "is not a folder" in text
-    assert {p.name for p in (page.parent / "tables").iterdir()} >= {"1-runs.csv", "2-runs.csv"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [3, 40])
 def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path, rounds: int) -> None:
@@ -233,9 +214,6 @@ PANELS: tuple[Panel, ...] = (
         Line("p", (0.01, 0.1), (0.5, 9.0), (0.4, 0.5), (0.6, 0.7), colour=9, dots=True),
     ), True, (0.01,), (0.0, 1.0), True),
     Dots("b", "rank", (Row("x" * 60, 1.0, text="1"), Row("y", 2.0, 1.5, 2.5, "2", INK)), ((0, 1),)),
-    Points("c", (0.0, 1.0), (1.0, 0.0), ("p", "q"), ("p", "q")),
-    Surface("d", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (2.0, 3.0)), (("global", 0.5, 0.5),)),
-    Surface("flat", (0.0, 1.0), (0.0, 1.0), ((1.0, 1.0), (1.0, 1.0)), ()),
     Matrix("e", ("no", "yes"), ((9, 1), (0, 0))),
     Matrix("f", tuple(map(str, range(40))), tuple(
         tuple(int(i == j) for j in range(40)) for i in range(40)

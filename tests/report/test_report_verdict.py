@@ -72,7 +72,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_many_targets_are_rows_of_a_second_table(page: str) -> None:
-    summaries, turned = re.findall(r'<table class="data" id="p1-table-0.*?</table>', page, re.S)
+    summaries, turned = re.findall(r'<table class="data" id="table-0.*?</table>', page, re.S)
     heads = [re.findall(r'<button type="button">(.*?)</button>', t) for t in (summaries, turned)]
     assert heads[0][:4] == ["method", "average", "worst", "10th percentile"]
     assert heads[1] == ["target", "fedavg", "fedavg+ga", "ppdg", "Old (published)"]
@@ -88,4 +88,4 @@ def test_many_targets_are_rows_of_a_second_table(page: str) -> None:
 def test_few_targets_stay_columns(tmp_path: Path) -> None:
     write_study(tmp_path)
     page = report([tmp_path], tmp_path / "report", files=False).read_text()
-    assert "p1-table-0-targets" not in page and "percentile" not in page
+    assert "table-0-targets" not in page and "percentile" not in page

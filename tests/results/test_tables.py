@@ -16,7 +16,7 @@ from rich.console import Console
 from unseen.errors import UnseenError
 from unseen.studies.results.formats import LEGEND
 from unseen.studies.results.selection import Selected, beside_constant
-from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.table_of_runs import Layout, table
 from unseen.studies.results.tables import Table
 
 #: Accuracies per method, task and seed.
@@ -128,7 +128,7 @@ def test_missing_jobs_are_counted_not_averaged_over() -> None:
     ]
     done = [r for r in done if r.method != "pcgrad"]
     made = table(
-        done, metric="accuracy", methods=list(ACCURACY), tasks=["0", "15"], seeds=[0, 1, 2]
+        done, "accuracy", Layout(methods=list(ACCURACY), tasks=["0", "15"], seeds=[0, 1, 2])
     )
     shown = cells(made)
     assert shown["fedavg", "0"] == "82.0 ± 1.2"
@@ -148,7 +148,7 @@ def test_undefined_is_written_out_and_never_averaged() -> None:
         "fedavg": {"0": [0.8, 0.7], "15": [None, None]},
         "ppdg": {"0": [0.8, None], "15": [0.5, 0.6]},
     }
-    made = table(results(values, "auroc"), metric="auroc", protocol=["rounds: 20"])
+    made = table(results(values, "auroc"), metric="auroc", layout=Layout(protocol=["rounds: 20"]))
     assert cells(made) == {
         ("fedavg", "0"): "0.750 ± 0.050",
         ("fedavg", "15"): "undefined",
@@ -306,9 +306,10 @@ def test_large_numbers_need_few_decimals(value: float, text: str) -> None:
 def test_methods_that_do_not_apply_say_why() -> None:
     made = table(
         results(ACCURACY, "accuracy"),
-        metric="accuracy",
-        not_applicable={"harmofl": "needs images"},
-        protocol=["selection: source-validation"],
+        "accuracy",
+        Layout(
+            not_applicable={"harmofl": "needs images"}, protocol=["selection: source-validation"]
+        ),
     )
     assert [cells(made)["harmofl", column] for column in made.columns] == ["n/a"] * 4
     assert made.notes[1:] == ("n/a: harmofl needs images", "selection: source-validation")
@@ -327,7 +328,7 @@ def test_equal_numbers_share_a_mark(metric: str) -> None:
 def test_order_of_results_changes_nothing(made: Table) -> None:
     shuffled = results(ACCURACY, "accuracy")
     random.Random(3).shuffle(shuffled)
-    again = table(shuffled, metric="accuracy", methods=made.methods, tasks=["0", "15"])
+    again = table(shuffled, "accuracy", Layout(methods=made.methods, tasks=["0", "15"]))
     assert again == made
     assert again.runs_csv() == made.runs_csv()
 
@@ -335,15 +336,13 @@ def test_order_of_results_changes_nothing(made: Table) -> None:
 def test_a_table_of_some_methods_and_tasks_only(made: Table) -> None:
     some = table(
         results(ACCURACY, "accuracy"),
-        metric="accuracy",
-        methods=["pcgrad"],
-        tasks=["15"],
-        seeds=[1],
+        "accuracy",
+        Layout(methods=["pcgrad"], tasks=["15"], seeds=[1]),
     )
     assert cells(some) == {("pcgrad", "15"): "75.0", ("pcgrad", "average"): "75.0"}
     assert len(some.runs) == 1
     names = ["pcgrad", "fedavg", "pcgrad"]
-    twice = table(results(ACCURACY, "accuracy"), metric="accuracy", methods=names)
+    twice = table(results(ACCURACY, "accuracy"), metric="accuracy", layout=Layout(methods=names))
     assert twice.methods == ("pcgrad", "fedavg")  # one row each, in the order given
 
 
@@ -366,9 +365,12 @@ def awkward() -> Table:
         Selected("[bold]b[/bold]", "t_1|x", s, 5, {"accuracy": 0.7}) for s in range(2)
     ]
     return table(
-        runs, metric="accuracy", protocol=["selection: last", "buffers: a_b\nversions: 1 × 2"],
-        title="Digits & more",
-    )  # fmt: skip
+        runs,
+        "accuracy",
+        Layout(
+            protocol=["selection: last", "buffers: a_b\nversions: 1 × 2"], title="Digits & more"
+        ),
+    )
 
 
 def test_markdown(made: Table, awkward: Table) -> None:
@@ -440,23 +442,13 @@ def test_the_number_of_seeds_stands_in_every_caption(seeds: int) -> None:
     runs = [Selected("a", "0", s, 1, {"accuracy": 0.5 + s / 10}) for s in range(seeds)]
     said = "over 2 seeds" if seeds == 2 else "one seed: no standard error, differences may be noise"
     for title in ("", "Digits"):
-        made = table(runs, metric="accuracy", title=title)
+        made = table(runs, metric="accuracy", layout=Layout(title=title))
         out = io.StringIO()
         Console(file=out, width=120).print(made.to_rich())
         captions = [line for line in made.to_latex().splitlines() if line.startswith(r"\caption")]
         for text in (str(made), made.to_markdown(), made.to_notes(), out.getvalue(), *captions):
             assert said in text
         assert said in made.caption and len(captions) == 1
-
-
-def test_intervals_in_place_of_standard_errors() -> None:
-    made = table(results(ACCURACY, "accuracy"), metric="accuracy", spread="interval")
-    assert cells(made)["fedavg", "0"] == "82.0 ± 1.2"  # a cell by itself
-    assert "82.0 [80.0, 84.0]" in str(made) and "±" not in str(made)
-    assert "mean [95% bootstrap interval, 9999 samples] over 3 seeds" in made.notes[0]
-    assert max(map(len, str(made).splitlines()[:5])) <= 120
-    with pytest.raises(UnseenError, match="spread must be one of 'error', 'interval'"):
-        table(results(ACCURACY, "accuracy"), metric="accuracy", spread="sd")
 
 
 def test_a_tables_ranking_leaves_out_summaries_and_what_lacks_a_seed(made: Table) -> None:

@@ -10,14 +10,10 @@ import torch
 from support.command_line import Command
 from support.federations import table_study, write_table
 
-from unseen.core.metrics.evaluation import loss
-from unseen.core.record_lines import read_lines
 from unseen.serving.fit import study_of, train
 from unseen.studies.audit.attacks import audit
 from unseen.studies.audit.subject import prepare_subject
 from unseen.studies.execution import Study
-from unseen.studies.results.records import FILES
-from unseen.studies.results.selection import value
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*cpu autocast.*")
 
@@ -78,27 +74,6 @@ def test_what_rounding_changes_has_the_labels_unit(tmp_path: Path, unseen: Comma
     assert line.endswith(" in the units of score")
     page = (made.folder / "model.pt2.md").read_text()
     assert "change by up to" in page and " in the units of score." in page
-
-
-def test_its_report_draws_the_model_that_was_trained(tmp_path: Path) -> None:
-    """The surface's loss at the global model is the one that training recorded."""
-    from unseen.studies.report.models import loaded
-    from unseen.studies.report.read import Choice, read
-
-    study = Study.read(
-        table_study(tmp_path),
-        {"precision": "bf16", "save": ["final"], "targets": ["west"], "seeds": 1, "rounds": 1},
-    )
-    study.run(tmp_path / "out")
-    (part,), _ = read([tmp_path / "out"], Choice())
-    (run,) = part.runs
-    found = loaded(part, run, tmp_path)
-    x, y = found.prepared.targets["west"].split("validation").batch(slice(None))
-    found.model.module.eval()
-    with torch.no_grad():
-        now = float(loss(found.model.at(found.model.vector, x), y))
-    (line,) = read_lines(run.raw.folder / FILES[1])
-    assert now == pytest.approx(value(line, "loss"), rel=1e-6)
 
 
 def test_its_audit_attacks_the_model_that_is_trained(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from support.small_studies import FILES, rows, study, write, written
 from unseen.core.record_lines import read_lines
 from unseen.errors import UnseenError
 from unseen.studies.execution import job as job_module
-from unseen.studies.execution.flat import source_losses
+from unseen.studies.results.ends import source_losses
 from unseen.studies.results.records import Job
 from unseen.studies.settings.study import StudySpec
 

@@ -20,10 +20,10 @@ from unseen.data.dataset import Totals
 from unseen.data.tables.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.studies.execution import Study
-from unseen.studies.execution.batch_sizes import check_batches
 from unseen.studies.execution.checks import check_clients, check_model
 from unseen.studies.execution.column_statistics import statistics
 from unseen.studies.execution.doubts import Doubt, doubts_of, empty_columns, of_empty, sentences
+from unseen.studies.execution.method_checks import check_batches
 from unseen.studies.execution.plan import prepare_study
 from unseen.studies.execution.prepare import Prepared, prepare
 from unseen.studies.settings.holdout import Task

@@ -65,7 +65,7 @@ def write_job(
     log.close()
     if done:
         versions = {"unseen": "0.1.0", "torch": "2.13.0"}
-        records.mark_done(folder, versions, 2.0 * rounds, 300, "abc1234")
+        records.mark_done(folder, versions, 2.0 * rounds, 300, commit="abc1234")
     return folder
 
 

@@ -8,10 +8,10 @@ from unseen.errors import check_known
 from unseen.studies.choice import choose as answer
 from unseen.studies.choice import play
 from unseen.studies.choice.budget import seconds_of
+from unseen.studies.choice.choice_html import write
 from unseen.studies.choice.choice_request import Question, asked
 from unseen.studies.choice.forecast import forecast, plans
 from unseen.studies.choice.shown_answer import Answer
-from unseen.studies.choice.written import write
 from unseen.studies.settings.named import split_list
 from unseen.studies.settings.study import StudySpec
 

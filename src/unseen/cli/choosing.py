@@ -66,10 +66,10 @@ def choose(
     from unseen.studies.choice import choose as answer
     from unseen.studies.choice import play
     from unseen.studies.choice.budget import seconds_of
+    from unseen.studies.choice.choice_html import write
     from unseen.studies.choice.choice_request import Question, asked
     from unseen.studies.choice.forecast import forecast, plans
     from unseen.studies.choice.terminal_answer import answer_lines
-    from unseen.studies.choice.written import write
     from unseen.studies.settings.named import parse_override, split_list
 
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}

@@ -28,7 +28,7 @@ from unseen.studies.settings.named import parse_override
 ORDER = (
     "choose", "open", "tune", "study", "table", "compare", "report", "train", "predict",
     "evaluate", "export", "serve", "list", "show", "new", "data", "federation",
-    "audit", "track", "cite",
+    "audit", "cite",
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ for command in (
     tune,
     table,
     *(serving.train, serving.predict, serving.evaluate, serving.export, model_server.serve),
-    *(readers.report, readers.track),
+    readers.report,
     new,
 ):
     app.command()(command)
@@ -90,7 +90,6 @@ def study(
     out: Path | None = None,
     track: str = "",
     backend: str = "in-process",
-    executor: str = "processes",
     dry_run: bool = False,
     show: bool = False,
 ) -> None:
@@ -113,7 +112,6 @@ def study(
         out: Folder of the records and tables.
         track: tensorboard, mlflow, or both with a comma.
         backend: Where clients run: in-process, flower-simulation.
-        executor: Where jobs run: processes, ray.
         dry_run: Check everything, run nothing.
         show: Print the study's file, source of each value included.
     """
@@ -132,7 +130,7 @@ def study(
         if line := study.first_line:
             print(line, file=sys.stderr)
         try:
-            results = study.run(folder, jobs, data_dir, True, trackers, backend, executor)
+            results = study.run(folder, jobs, data_dir, True, trackers, backend)
         except KeyboardInterrupt:
             print("Stopped. Run the same command to resume.", file=sys.stderr)
             raise typer.Exit(130) from None

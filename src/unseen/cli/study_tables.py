@@ -23,7 +23,6 @@ def table(
     selection: str | None = None,
     form: Annotated[str, typer.Option("--format")] = "text",
     test: str | None = None,
-    spread: str = "error",
     methods: str | None = None,
     targets: str | None = None,
     seeds: str | None = None,
@@ -43,7 +42,6 @@ def table(
         selection: Which round counts.
         form: text, markdown, latex or csv.
         test: wilcoxon or t, of the reference.
-        spread: After ±: error, or a 95 % interval.
         methods: Methods, such as "fedavg,ppdg(lam=0.2)+ga".
         targets: Only these tasks, by target, comma-separated.
         seeds: How many seeds, or which: 5 or 0,3,7.
@@ -61,17 +59,15 @@ def table(
     choice("--format", form, ("text", "markdown", "latex", "csv"))
     if test is not None:
         choice("--test", test, ("wilcoxon", "t"))
-    choice("--spread", spread, ("error", "interval"))
     more = {"weights": str(weights) if weights is not None else None}
-    options: dict[str, Any] = {"test": test, "spread": spread}
     if Path(name).is_dir() and (Path(name) / "study.json").exists():
         changes = settings, methods, targets, seeds, weights, data_dir, out
         if any(change is not None for change in changes):
             raise UnseenError(
                 f"{name} is what a study wrote, and says itself what ran.",
-                remedy="Give --metric, --selection, --format, --test and --spread alone.",
+                remedy="Give --metric, --selection, --format and --test alone.",
             )
-        show(results_in(Path(name)).table(metric, selection, **options), form)
+        show(results_in(Path(name)).table(metric, selection, test), form)
         return
     for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):
         try:
@@ -87,7 +83,7 @@ def table(
                 warnings.warn(str(error), stacklevel=1)
             results = results_of(planned)
         for one in (metric,) if metric else results.among(metrics):
-            show(results.table(one, selection, **options), form)
+            show(results.table(one, selection, test), form)
 
 
 def show(table: Table, form: str) -> None:

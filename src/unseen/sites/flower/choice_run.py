@@ -14,9 +14,9 @@ from unseen.sites.flower.server_run import TABLE, Session, followed, opened
 from unseen.sites.flower.site_plan import planned_study
 from unseen.sites.policy.approvals import federated
 from unseen.studies.choice import Candidates, choose, play
+from unseen.studies.choice.choice_html import write
 from unseen.studies.choice.choice_page import paragraph
 from unseen.studies.choice.rates import learning_rate
-from unseen.studies.choice.written import write
 from unseen.studies.execution import Study
 from unseen.studies.execution.runner import results_of
 from unseen.studies.execution.setting import Trial

@@ -37,11 +37,11 @@ from unseen.sites.kits.closed import closed
 from unseen.sites.kits.signatures import RECEIPT
 from unseen.sites.policy.few_rows import without_few
 from unseen.sites.policy.site_ledger import SiteLedger
-from unseen.studies.execution.batch_sizes import check_batches
 from unseen.studies.execution.checks import check_noised
 from unseen.studies.execution.column_statistics import statistics
 from unseen.studies.execution.job import versions
 from unseen.studies.execution.label_kinds import totals_of
+from unseen.studies.execution.method_checks import check_batches
 from unseen.studies.execution.prepare import prepare
 from unseen.studies.execution.watcher import FINAL, save_tensors, tensors_of
 

@@ -25,9 +25,9 @@ from unseen.sites.policy.few_rows import kept_names
 from unseen.sites.policy.site_ledger import SiteLedger
 from unseen.sites.policy.site_policy import CHANNELS
 from unseen.sites.policy.study_rules import breaches, label_of, method_breaches
-from unseen.studies.execution.batch_sizes import check_batches
 from unseen.studies.execution.checks import check_clients, check_noised
 from unseen.studies.execution.label_kinds import chosen_metrics
+from unseen.studies.execution.method_checks import check_batches
 from unseen.studies.execution.prepare import Prepared, prepare
 from unseen.studies.execution.runtime import Runtime
 from unseen.studies.execution.setting import Setting

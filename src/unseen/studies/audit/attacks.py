@@ -10,16 +10,12 @@ import torch
 from torch import Tensor
 
 from unseen.engine.determinism import reproducible
-from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
 from unseen.studies.audit import inversion, membership, shared
 from unseen.studies.audit.subject import Subject, described, prepare_subject
 from unseen.studies.audit.update_inversion import invert
 from unseen.studies.execution.runtime import first_model
 from unseen.studies.settings.study import StudySpec
-
-#: Rounds after which what methods share beyond the model is attacked.
-ROUNDS_SHARED = 8
 
 
 def audit(
@@ -78,7 +74,7 @@ def trained_models(subject: Subject, rounds: int, shadows: int) -> dict[str, Any
 
 
 def shared_extras(subject: Subject) -> dict[str, Any]:
-    """Attack what methods share beyond the model: banks, counts, gaps, heads."""
+    """Attack what methods share beyond the model: banks and counts."""
     prepared, seed = subject.prepared, subject.seed
     sources = list(prepared.sources.values())
     findings: dict[str, Any] = {}
@@ -91,16 +87,4 @@ def shared_extras(subject: Subject) -> dict[str, Any]:
         target = [*prepared.targets.values(), *sources][0]
         public = replace(target, train=target.train or target.validation)
         findings["class_counts"] = shared.class_counts(model, prepared.sources, rows, public)
-    rounds = min(ROUNDS_SHARED, subject.study.rounds)
-    privacy = subject.study.privacy.model_copy(update={"examples": "", "clients": ""})
-    study = subject.study.model_copy(update={"privacy": privacy, "record": ()})
-    clean = replace(subject, study=study)  # what they share is attacked without noise
-    for name, text in (("gaps", "fedavg+ga"), ("heads", "copa")):
-        try:
-            trained, outcomes = clean.train(text, prepared.sources, seed, rounds)
-        except UnseenError as error:
-            findings[name] = {"left_out": str(error)}
-            continue
-        heads = name == "heads" and shared.heads_reveal(trained, prepared.sources)
-        findings[name] = heads or shared.gaps_reveal(outcomes)
     return findings

@@ -12,15 +12,12 @@ from unseen.core.exchange import Outcome
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.methods.gradient.contrast import statistics
-from unseen.methods.gradient.heads import Head
 from unseen.methods.images.bank import Bank
 from unseen.methods.images.frequency import Window
 from unseen.studies.audit.inversion import last_bias
 from unseen.studies.audit.membership import (
     Floats,
-    Trained,
     auc,
-    confidence,
     estimate,
     interval,
     numbers,
@@ -82,12 +79,17 @@ def bank_membership(
         near = _distances(rows / scale, described / scale).argsort(1)[:, :5]
         right = labels[torch.from_numpy(near)].mode(1).values == y[inside]
         commonest = torch.bincount(y[inside]).max() / bank.count
-        results.append({
-            "what": title, "method": method, "numbers_per_image": rows.shape[1],
-            "images": bank.count, "membership": guesses,
-            "class_guessed": round(float(right.double().mean()), 4),
-            "class_by_chance": round(float(commonest), 4),
-        })  # fmt: skip
+        results.append(
+            {
+                "what": title,
+                "method": method,
+                "numbers_per_image": rows.shape[1],
+                "images": bank.count,
+                "membership": guesses,
+                "class_guessed": round(float(right.double().mean()), 4),
+                "class_by_chance": round(float(commonest), 4),
+            }
+        )
     return results
 
 
@@ -196,61 +198,6 @@ def _order(names: Sequence[str], cosines: Floats) -> float | None:
     _, vectors = np.linalg.eigh(centring @ cosines @ centring)
     correlation = rank_correlation(vectors[:, -1], values)
     return None if correlation is None else round(abs(correlation), 3)
-
-
-def gaps_reveal(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """Return what GA's gaps say of the sites.
-
-    Args:
-        outcomes: With the gaps and losses that the sites reported.
-
-    Returns:
-        Whether the site with the largest gap is the one served worst, and how steadily; None
-        without gaps.
-    """
-    with_gaps = [o for o in outcomes if "gap" in o.table and bool(o.table["gap_known"].all())]
-    if not with_gaps:
-        return None
-    gaps = np.array([numbers(o.table["gap"]) for o in with_gaps])
-    losses, largest = [numbers(o.table["loss"]) for o in with_gaps], int(gaps.mean(0).argmax())
-    return {
-        "rounds": len(with_gaps),
-        "sites": list(with_gaps[0].names),
-        "mean_gaps": _short(gaps.mean(0)),
-        "gap_and_loss": mean_correlation(list(gaps), losses),
-        "largest_gap": with_gaps[0].names[largest],
-        "steadiness": round(float(np.mean(gaps.argmax(1) == largest)), 3),
-    }
-
-
-def heads_reveal(trained: Trained, clients: Mapping[str, Client]) -> dict[str, Any]:
-    """Guess which site an example is from by COPA's heads, which everybody receives.
-
-    Args:
-        trained: The network, with the shared body and the sites' heads [N, Ph] in its inbox.
-        clients: The sites.
-
-    Returns:
-        How often it is right, once for examples that were trained on, once for others. An example
-        is assigned to the site whose head fits it best.
-    """
-    model, heads = trained.model, trained.inbox["heads"]
-    model.bind(trained.inbox["model"].clone(), model.buffers)
-    head = Head.of(model, None)
-    model.module.eval()
-    findings: dict[str, Any] = {"sites": len(clients), "by_chance": round(1 / len(clients), 4)}
-    for which in ("train", "validation"):
-        right = total = 0
-        for k, (_, client) in enumerate(sorted(clients.items())):
-            x, y = client.split(which).batch(slice(None))
-            with torch.no_grad():
-                features, _ = head.run(model, x)
-                z = head.apply(heads, features)
-            fits = torch.stack([confidence(z[:, j], y) for j in range(len(heads))], dim=1)
-            right += int((fits.argmax(1) == k).sum())
-            total += len(y)
-        findings[f"site_guessed_{which}"] = round(right / total, 4)
-    return findings
 
 
 def _short(values: Floats) -> list[float]:

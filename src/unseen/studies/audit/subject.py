@@ -117,9 +117,14 @@ def described(subject: Subject, rounds: int | None) -> dict[str, Any]:
     plain = type(study.privacy)()
     privacy = {k: v for k, v in study.privacy.model_dump().items() if v != getattr(plain, k)}
     return {
-        "study": study.name, "data": subject.data.name, "model": subject.setting.model,
-        "task": subject.task.name, "sites": list(sources),
+        "study": study.name,
+        "data": subject.data.name,
+        "model": subject.setting.model,
+        "task": subject.task.name,
+        "sites": list(sources),
         "examples": [len(c.split("train")) for c in sources.values()],
-        "method": subject.method, "seed": subject.seed, "rounds": rounds or study.rounds,
+        "method": subject.method,
+        "seed": subject.seed,
+        "rounds": rounds or study.rounds,
         "privacy": privacy,
-    }  # fmt: skip
+    }

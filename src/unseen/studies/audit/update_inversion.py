@@ -147,10 +147,14 @@ class Guess(NamedTuple):
             return {"what": self.what, **self.extra}
         decibels = attack.decibels(self.images)
         return {
-            "what": self.what, "held": self.holding, **estimate("psnr", interval(decibels), 2),
-            "recovered": int((decibels > attack.enough).sum()), "of": len(self.images),
-            "each": [round(float(v), 2) for v in decibels], **self.extra,
-        }  # fmt: skip
+            "what": self.what,
+            "held": self.holding,
+            **estimate("psnr", interval(decibels), 2),
+            "recovered": int((decibels > attack.enough).sum()),
+            "of": len(self.images),
+            "each": [round(float(v), 2) for v in decibels],
+            **self.extra,
+        }
 
 
 def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -175,12 +179,18 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
             gain = interval(attack.decibels(images[name]) - random.mean(0)[: len(images[name])])
             gains[name] = estimate("gain", gain, 2) | {"no_better": gain[1] <= 0.0}
     findings = {
-        "site": attack.victim.name, "prior_from": attack.prior_from, "noun": attack.noun,
-        "enough": round(attack.enough, 2), "attacks": [guess.row(attack) for guess in guesses],
-        "random_images": {"draws": RANDOM, "psnr": round(float(random.mean()), 2),
-                          "highest_mean": round(float(random.mean(1).max()), 2)},
+        "site": attack.victim.name,
+        "prior_from": attack.prior_from,
+        "noun": attack.noun,
+        "enough": round(attack.enough, 2),
+        "attacks": [guess.row(attack) for guess in guesses],
+        "random_images": {
+            "draws": RANDOM,
+            "psnr": round(float(random.mean()), 2),
+            "highest_mean": round(float(random.mean(1).max()), 2),
+        },
         "against_random": gains,
-    }  # fmt: skip
+    }
     if attack.algebra:
         findings["batches"] = batches(attack)
     return findings, {f"the site's {attack.noun}s": attack.truth, **images}

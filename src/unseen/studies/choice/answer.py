@@ -11,7 +11,6 @@ from torch import Tensor
 
 from unseen.core.rule import Sees
 from unseen.errors import UnseenError
-from unseen.methods.compose import method as compose
 from unseen.studies.choice.constant import Constant, against_constant
 from unseen.studies.choice.expectation import (
     LEVEL,
@@ -22,7 +21,7 @@ from unseen.studies.choice.expectation import (
     weighted_mean,
 )
 from unseen.studies.choice.primary import Primary, primary
-from unseen.studies.choice.rates import changed, until_flat
+from unseen.studies.choice.rates import settings_of
 from unseen.studies.choice.texts import figure_text
 from unseen.studies.choice.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
 from unseen.studies.choice.within_sites import Sites, variances
@@ -170,7 +169,7 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
         refused=trials.refused,
         groups=trials.groups,
         data=trials.data,
-        study=settings(trials, recipe),
+        study=settings_of(trials, recipe),
         figures={name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
         rows_at={site: trials.rows[site] for site in sites},
         constant=against_constant(trials, recipe),
@@ -219,14 +218,6 @@ def check_groups(trials: Trials) -> None:
             f"{lacking} a recipe diverged, or {trials.metric} has no value.",
             remedy="Choose by another metric, or by fewer recipes.",
         )
-
-
-def settings(trials: Trials, recipe: str) -> dict[str, Any]:
-    """Return the settings of a study that trains a recipe at all sites, at its best rate."""
-    by_rounds = trials.flat and compose(recipe).rounds is None
-    own = until_flat(trials.settings) if by_rounds else trials.settings
-    whole = changed(own, [recipe], "none", trials.by_recipe[recipe].best)
-    return whole.model_dump(mode="json", exclude_defaults=True) | {"metric": trials.metric}
 
 
 def verdict(trials: Trials, sites: Sequence[str]) -> Verdict:
@@ -294,8 +285,17 @@ def row(trials: Trials, name: str, p: float | None, expected: Expectation) -> Ro
             better = chance([trials.sign * d for d in rounded(figures[name], figures[other])])
             if better is not None:
                 against[other] = better
-    return Row(name, expected, (worst, own[worst]), against, p, trial.best, trial.sees,
-               trial.upload, trial.seconds)  # fmt: skip
+    return Row(
+        name,
+        expected,
+        (worst, own[worst]),
+        against,
+        p,
+        trial.best,
+        trial.sees,
+        trial.upload,
+        trial.seconds,
+    )
 
 
 def left_out(trials: Trials) -> dict[str, float]:

@@ -1,11 +1,13 @@
 """The answer as one page that opens from disk: a headline, a dot plot of recipes, what it cost."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import resources
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
 from unseen.expression import parse
 from unseen.studies.choice.answer import Choice, Row
@@ -14,6 +16,8 @@ from unseen.studies.choice.choice_page import (
     against_constant,
     against_primary,
     against_references,
+    next_command,
+    page,
     size,
     whole_range,
 )
@@ -74,10 +78,12 @@ def html(choice: Choice, next_command: str) -> str:
     expected = row.expected
     figure = partial(figure_text, metric=choice.metric, largest=abs(expected.high))
     notes = [
-        *against_references(choice), *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)[:1]),
-        *choice.changes, *(f"Not judged: {n}, which {why}." for n, why in choice.refused.items()),
+        *against_references(choice),
+        *(f"{x[0].upper()}{x[1:]}." for x in to_know_more(choice)[:1]),
+        *choice.changes,
+        *(f"Not judged: {n}, which {why}." for n, why in choice.refused.items()),
         *not_tried(choice),
-    ]  # fmt: skip
+    ]
     low, high = ends(choice)
     facts = [
         (choice.recipe, "recommended recipe"),
@@ -89,13 +95,25 @@ def html(choice: Choice, next_command: str) -> str:
         ),
     ]
     return render(
-        "unseen.studies.choice", "choice.html.jinja", title=title_of(choice),
-        about=about(choice), facts=facts, compared=reason_for(choice), bars=bars(choice),
-        before=before(choice), primary=" ".join(against_primary(choice)),
-        ends=(figure(low), figure(high)), metric=choice.metric, level=f"{LEVEL:.0%}",
-        notes=notes, command=next_command, base=BASE, version=__version__, theme=theme,
+        "unseen.studies.choice",
+        "choice.html.jinja",
+        title=title_of(choice),
+        about=about(choice),
+        facts=facts,
+        compared=reason_for(choice),
+        bars=bars(choice),
+        before=before(choice),
+        primary=" ".join(against_primary(choice)),
+        ends=(figure(low), figure(high)),
+        metric=choice.metric,
+        level=f"{LEVEL:.0%}",
+        notes=notes,
+        command=next_command,
+        base=BASE,
+        version=__version__,
+        theme=theme,
         style=(resources.files("unseen.studies.report") / "style.css").read_text("utf-8"),
-    )  # fmt: skip
+    )
 
 
 def before(choice: Choice) -> list[str]:
@@ -170,11 +188,42 @@ def bar(choice: Choice, row: Row, place: Callable[[float], float]) -> Bar:
     sees = {ALONE: "", CONSTANT: "", POOLED: "all rows"}.get(row.recipe, SERVER[row.sees])
     chance = row.against.get(BASE)
     facts = (
-        sees, size(row.sent), f"{row.seconds:.1f}" if row.recipe != CONSTANT else "",
+        sees,
+        size(row.sent),
+        f"{row.seconds:.1f}" if row.recipe != CONSTANT else "",
         chance_text(chance) if chance is not None else "",
-    )  # fmt: skip
+    )
     own = row.expected
     text = f"{figure(own.mean)} ({figure(own.low)} to {figure(own.high)})"
     return Bar(
         row.recipe, kind, place(own.low), place(own.mean), place(own.high), text, dots, facts
     )
+
+
+#: The page to read, and the data.
+PAGE, DATA = "choice.md", "choice.json"
+
+
+class Written(NamedTuple):
+    """Where the files of an answer are."""
+
+    html: Path
+    page: Path
+    data: Path
+
+
+def write(choice: Choice, factors: Sequence[float], folder: Path) -> Written:
+    """Write the pages and the file that `unseen train --recipe` reads.
+
+    Args:
+        choice: The answer.
+        factors: What learning rates were multiplied by.
+        folder: Where they go.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = Written(folder / HTML, folder / PAGE, folder / DATA)
+    data = json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n"
+    write_atomically(files.page, page(choice, factors).encode())
+    write_atomically(files.html, html(choice, next_command(files.data)).encode())
+    write_atomically(files.data, data.encode())
+    return files

@@ -178,17 +178,30 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
     equal = [mark(row) for row in choice.rows if unknown_spread(asdict(row.expected))]
     alone = all(len(sites) == 1 for sites in choice.groups.values())
     return render(
-        "unseen.studies.choice", "choice.md.jinja", choice=choice, paragraph=paragraph(choice),
-        base=BASE, alone=ALONE, constant=CONSTANT, level=f"{LEVEL:.0%}", mark=mark, p=p, size=size,
-        server=server, seconds=lambda row: "" if row.recipe == CONSTANT else f"{row.seconds:.1f}",
+        "unseen.studies.choice",
+        "choice.md.jinja",
+        choice=choice,
+        paragraph=paragraph(choice),
+        base=BASE,
+        alone=ALONE,
+        constant=CONSTANT,
+        level=f"{LEVEL:.0%}",
+        mark=mark,
+        p=p,
+        size=size,
+        server=server,
+        seconds=lambda row: "" if row.recipe == CONSTANT else f"{row.seconds:.1f}",
         figure=partial(figure_text, metric=choice.metric, largest=largest),
         percent=lambda chance: "" if chance is None else chance_text(chance),
-        sites=choice.procedure.sites, rates=", ".join(f"{factor:g}" for factor in factors),
+        sites=choice.procedure.sites,
+        rates=", ".join(f"{factor:g}" for factor in factors),
         pooled=POOLED if any(row.recipe == POOLED for row in choice.rows) else "",
-        groups_shown="" if alone else groups, equal=equal, scale=scale_words(choice.metric),
+        groups_shown="" if alone else groups,
+        equal=equal,
+        scale=scale_words(choice.metric),
         range=range_text(choice.metric),
         of_equals=range_of_equals(asdict(choice.procedure), choice.metric),
-    )  # fmt: skip
+    )
 
 
 def expectation(file: Path) -> dict[str, Any]:
@@ -220,11 +233,16 @@ def expectation_of(choice: Mapping[str, Any]) -> dict[str, Any]:
     figure = partial(figure_text, metric=choice["metric"], largest=abs(expected["high"]))
     texts = {n: figure(expected[n]) for n in ("mean", "low", "high")}
     return {
-        "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
-        "metric": choice["metric"], "level": LEVEL, "data": choice["data"],
+        "texts": texts,
+        "study": choice["study"],
+        "recipe": choice["recipe"],
+        "metric": choice["metric"],
+        "level": LEVEL,
+        "data": choice["data"],
         "judged by": sorted(site for group in choice["groups"].values() for site in group),
-        "notes": [*whole_range(choice), *check(choice), *against_constant(choice)], **expected,
-    }  # fmt: skip
+        "notes": [*whole_range(choice), *check(choice), *against_constant(choice)],
+        **expected,
+    }
 
 
 def size(count: float) -> str:

@@ -102,10 +102,17 @@ def asked(question: Question) -> Asked:
     recipes, further = (named, ()) if named is not None else portfolio_for(study, place, every)
     noisy = study.privacy.noised or study.privacy.metrics == "none"
     candidates = Candidates(
-        study, recipes, question.groups, question.rates, question.pool, question.alone,
+        study,
+        recipes,
+        question.groups,
+        question.rates,
+        question.pool,
+        question.alone,
         flat=not question.own_rounds and not noisy and study.patience is None,
-        wider=tuple(question.rates) == RATES, budget=question.budget, further=further,
-    )  # fmt: skip
+        wider=tuple(question.rates) == RATES,
+        budget=question.budget,
+        further=further,
+    )
     return Asked(served(candidates, place), place)
 
 

@@ -12,8 +12,9 @@ from unseen.data.dataset import DataSet
 from unseen.errors import UnseenError
 from unseen.studies.choice.budget import EXACT, Spent, Tracker, trainings
 from unseen.studies.choice.constant import constant_trial
-from unseen.studies.choice.rate_search import DIVERGED, Played, Run, Search
+from unseen.studies.choice.rate_search import DIVERGED, Played, Run, Search, remarks
 from unseen.studies.choice.rates import LIMIT, changed, until_flat
+from unseen.studies.choice.texts import minutes
 from unseen.studies.choice.trials import (
     ALONE,
     BASE,
@@ -30,7 +31,6 @@ from unseen.studies.choice.trials import (
     tuned,
     with_alone,
 )
-from unseen.studies.choice.unfinished import remarks
 from unseen.studies.execution import Study
 from unseen.studies.execution.setting import read
 from unseen.studies.results.records import Job
@@ -41,14 +41,24 @@ from unseen.studies.tracking.progress_bar import progress_bar
 
 #: Recipes for tables, and for data of which a linear model or trees make little: cheap ones first.
 TABLES = (
-    "fedavg", "glm", "boost", "forest", "portfolio(members=['glm', 'boost', 'forest'])",
-    "bag(of='trees')", "fedavg+ensemble(members=3)",
-    "fedavg+shift(alpha=0.5)+ensemble(members=3)", "portfolio",
-)  # fmt: skip
+    "fedavg",
+    "glm",
+    "boost",
+    "forest",
+    "portfolio(members=['glm', 'boost', 'forest'])",
+    "bag(of='trees')",
+    "fedavg+ensemble(members=3)",
+    "fedavg+shift(alpha=0.5)+ensemble(members=3)",
+    "portfolio",
+)
 IMAGES = (
-    "fedavg", "fedavg+ensemble(members=3)", "fedavg+shift(alpha=0.5)+ensemble(members=3)",
-    "fedavg+am+ensemble(members=3)", "fedavg+mixup+ensemble(members=3)", "portfolio",
-)  # fmt: skip
+    "fedavg",
+    "fedavg+ensemble(members=3)",
+    "fedavg+shift(alpha=0.5)+ensemble(members=3)",
+    "fedavg+am+ensemble(members=3)",
+    "fedavg+mixup+ensemble(members=3)",
+    "portfolio",
+)
 #: How many of them are played where there is no budget.
 FEW = {TABLES: 5, IMAGES: 3}
 #: What the study's learning rate is multiplied by.
@@ -180,9 +190,15 @@ class Game:
         """How recipes are played."""
         asked = self.candidates
         return Search(
-            asked.study, asked.rates, self.run, asked.metric, self.say, asked.flat, asked.wider,
+            asked.study,
+            asked.rates,
+            self.run,
+            asked.metric,
+            self.say,
+            asked.flat,
+            asked.wider,
             lambda folder: folder.exists() or self.tracker is None or not self.tracker.exceeds(0),
-        )  # fmt: skip
+        )
 
     def trials(self) -> Trials:
         """Play all recipes."""
@@ -249,9 +265,19 @@ class Game:
         open_ends = remarks(whole.improving, best, whole.figures, LIMIT * asked.study.rounds)
         not_tried = dict.fromkeys(asked.further, "") | dict(late)
         return Trials(
-            by_recipe, whole.metric, lower, sites, whole.rows, refused, results.data, asked.study,
-            unfinished=open_ends, not_tried=not_tried, flat=asked.flat, doubts=tuple(asked.doubts),
-        )  # fmt: skip
+            by_recipe,
+            whole.metric,
+            lower,
+            sites,
+            whole.rows,
+            refused,
+            results.data,
+            asked.study,
+            unfinished=open_ends,
+            not_tried=not_tried,
+            flat=asked.flat,
+            doubts=tuple(asked.doubts),
+        )
 
     def with_own_models(self, trials: Trials) -> Trials:
         """Return the trials with one site's own model, if the budget and its training allow it."""
@@ -266,18 +292,6 @@ class Game:
             why = f"cannot be trained here: {str(error).rstrip('.')}"
             return replace(trials, refused={**trials.refused, ALONE: why})
         return with_alone(trials, elsewhere)
-
-
-def minutes(seconds: float) -> str:
-    """Return a time as one reads it.
-
-    Example:
-        >>> minutes(20), minutes(200), minutes(7300)
-        ('20 s', '3 min', '2.0 h')
-    """
-    if seconds >= 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, round(seconds))} s"
 
 
 def with_constant(trials: Trials, results: Results) -> Trials:

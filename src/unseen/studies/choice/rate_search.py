@@ -1,4 +1,4 @@
-"""Recipes at several learning rates, until flat, and what became of each."""
+"""Recipes at several learning rates, until flat: what became of each, and what was not finished."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from unseen.errors import Incompatible, UnseenError
 from unseen.methods.compose import method as compose
 from unseen.studies.choice.rates import changed, until_flat
 from unseen.studies.choice.trials import REFERENCES, Cost, at_targets, average, best_rate
-from unseen.studies.choice.unfinished import edges, unfinished
 from unseen.studies.execution import Study
+from unseen.studies.results.ends import is_flat, source_losses
 from unseen.studies.results.selection import less_is_better
 from unseen.studies.results.study_results import Results
 from unseen.studies.settings.study import StudySpec
@@ -212,3 +212,85 @@ def studies(
         if methods := [*by_rounds, *(exact if with_exact else ())]:
             own = until_flat(study) if flat else study
             yield Rated(factor, changed(own, methods, holdout, factor), out / f"rate-{factor:g}")
+
+
+#: By which factor rates beyond those tried differ from the last of them.
+FURTHER = 5.0
+
+
+def edges(
+    best: Mapping[str, float], tried: Mapping[str, Mapping[float, object]]
+) -> dict[float, list[str]]:
+    """Return one more rate -> the recipes whose best rate is the last in its direction.
+
+    Args:
+        best: Recipe -> the factor that is best over all sites.
+        tried: Recipe -> the factors that it was tried at.
+
+    Example:
+        >>> edges({"a": 5.0, "b": 1.0}, {"a": {1.0: 0, 5.0: 0}, "b": {1.0: 0, 0.2: 0, 5.0: 0}})
+        {25.0: ['a']}
+    """
+    further = defaultdict[float, list[str]](list)
+    for name, factor in best.items():
+        if factor == max(tried[name]) != min(tried[name]):
+            further[float(f"{FURTHER * factor:.6g}")].append(name)
+        elif factor == min(tried[name]) != max(tried[name]):
+            further[float(f"{factor / FURTHER:.6g}")].append(name)
+    return dict(further)
+
+
+def unfinished(results: Results) -> dict[str, tuple[int, int]]:
+    """Return recipe -> how many of its trainings ended before they were flat, and how many ran.
+
+    Of a study with as many rounds as it says, and of methods that end by themselves, nothing is
+    known.
+
+    Args:
+        results: Of a study.
+    """
+    study = results.study
+    if study.patience is None:
+        return {}
+    counts: dict[str, tuple[int, int]] = {}
+    for job in results.folders():
+        name = job.job.method
+        if job.state != "done" or compose(name).rounds is not None:
+            continue
+        cut, ran = counts.get(name, (0, 0))
+        flat = is_flat(source_losses(job.source), study.patience)
+        counts[name] = cut + (not flat), ran + 1
+    return counts
+
+
+def remarks(
+    improving: Mapping[str, Mapping[float, tuple[int, int]]],
+    best: Mapping[str, float],
+    tried: Mapping[str, Mapping[float, object]],
+    rounds: int,
+) -> dict[str, str]:
+    """Return recipe -> what of it was not finished, in words; only those of which something was.
+
+    Args:
+        improving: Recipe -> rate's factor -> trainings that were not flat, and all of them.
+        best: Recipe -> the factor that is best over all sites.
+        tried: Recipe -> the factors that it was tried at.
+        rounds: The limit.
+    """
+    words: dict[str, str] = {}
+    for name, factor in best.items():
+        cut, ran = improving.get(name, {}).get(factor, (0, 0))
+        parts = (
+            [f"still improving after {rounds} rounds in {cut} of {ran} trainings"] if cut else []
+        )
+        factors = tried[name]
+        if (
+            len(factors) > 1
+            and compose(name).rounds is None
+            and factor in (max(factors), min(factors))
+        ):
+            last = "largest" if factor == max(factors) else "smallest"
+            parts.append(f"best at the {last} learning rate tried, × {factor:g}")
+        if parts:
+            words[name] = " and ".join(parts)
+    return words

@@ -5,7 +5,9 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse, text
+from unseen.methods.compose import method as compose
 from unseen.ranges import log
+from unseen.studies.choice.trials import Trials
 from unseen.studies.execution import Study
 from unseen.studies.settings.study import StudySpec
 
@@ -20,11 +22,15 @@ def changed(study: StudySpec, methods: Sequence[str], holdout: Any, factor: floa
         update={"optimiser": at_rate(study.training.optimiser, factor * rate)}
     )
     settings = study.model_dump(exclude_defaults=True) | {
-        "methods": tuple(methods), "holdout": holdout, "training": training.model_dump(),
-        "selection": "last", "reference": None, "published": {},
+        "methods": tuple(methods),
+        "holdout": holdout,
+        "training": training.model_dump(),
+        "selection": "last",
+        "reference": None,
+        "published": {},
         "evaluate_every": study.rounds if study.patience is None else study.evaluate_every,
         "targets": None,
-    }  # fmt: skip
+    }
     return Study(**settings)
 
 
@@ -38,6 +44,14 @@ def until_flat(study: StudySpec) -> StudySpec:
     return study.model_copy(
         update={"rounds": rounds, "patience": patience, "evaluate_every": every}
     )
+
+
+def settings_of(trials: Trials, recipe: str) -> dict[str, Any]:
+    """Return the settings of a study that trains a recipe at all sites, at its best rate."""
+    by_rounds = trials.flat and compose(recipe).rounds is None
+    own = until_flat(trials.settings) if by_rounds else trials.settings
+    whole = changed(own, [recipe], "none", trials.by_recipe[recipe].best)
+    return whole.model_dump(mode="json", exclude_defaults=True) | {"metric": trials.metric}
 
 
 def learning_rate(optimiser: str) -> float:

@@ -61,3 +61,15 @@ def scale_words(metric: str) -> str:
     """
     words = {Logit: "on the scale of log odds", Logarithm: "on a logarithmic scale"}
     return words.get(type(scale_for(MetricName.parse(metric).range)), "on their own scale")
+
+
+def minutes(seconds: float) -> str:
+    """Return a time as one reads it.
+
+    Example:
+        >>> minutes(20), minutes(200), minutes(7300)
+        ('20 s', '3 min', '2.0 h')
+    """
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, round(seconds))} s"

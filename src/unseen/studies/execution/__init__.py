@@ -24,8 +24,8 @@ class Study(StudySpec):
     """Methods × hold-out plan × seeds, with what runs them. The settings are `StudySpec`'s.
 
     In Python `dataset` may be a data frame or arrays, with `domain`, `label` and other options of
-    `table` beside it; `model` a class or function, each of `methods` a function, and `training` an
-    `unseen.Training`. See `unseen.studies.execution.python_values`.
+    `table` beside it; `model` a class or function, and each of `methods` a function. See
+    `unseen.studies.execution.python_values`.
     """
 
     # Type checkers would make one of the fields, of the types that they have once they are read.
@@ -40,7 +40,6 @@ class Study(StudySpec):
         progress: bool = False,
         track: str | Sequence[str] = (),
         backend: str = "in-process",
-        executor: str = "processes",
         after: AfterJob | None = None,
     ) -> Results:
         """Run the jobs that have no records yet, and read all records back.
@@ -53,7 +52,6 @@ class Study(StudySpec):
             progress: Whether a bar shows the jobs that are done.
             track: `tensorboard`, `mlflow`, or both: where jobs are written as they end.
             backend: Where clients run, `in-process` or `flower-simulation`.
-            executor: Where jobs run, `processes` or `ray`.
             after: Is called in this process with each job that ends here (its method, task and
                 seed), how many have ended and how many there are; it may raise to stop, and the
                 next run goes on from there.
@@ -68,7 +66,7 @@ class Study(StudySpec):
             raise UnseenError(
                 "trackers read the records on disk.", remedy="Name their folder (out)."
             )
-        work = way(self, backend, executor)
+        work = way(self, backend)
         temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
         folder = Path(temporary.name if temporary else out or "")
         planned = prepare_study(self, folder, data_dir)

@@ -248,9 +248,12 @@ def check_masks(study: StudySpec, data: DataSet) -> None:
         "freeze": (study.frozen, "features of a frozen part have lost the pixels' places"),
         "partition": (partition == "dirichlet", "dirichlet deals examples by their one class"),
         "training.augment": (bool(moved), f"{', '.join(moved)} moves pixels of images alone"),
-        "privacy.examples": (bool(study.privacy.examples), "the Dice of a batch is not a mean of "
-                             "its examples' losses, whose gradients would be clipped"),
-    }  # fmt: skip
+        "privacy.examples": (
+            bool(study.privacy.examples),
+            "the Dice of a batch is not a mean of "
+            "its examples' losses, whose gradients would be clipped",
+        ),
+    }
     for name, (there, why) in refused.items():
         if there:
             raise UnseenError(f"{name} is not for masks: {why}.", remedy="Leave it out.")

@@ -234,9 +234,14 @@ def features_of(
     key, n = hashlib.sha256(content.encode()).hexdigest()[:24], len(domain.x)
     what = f"features of {n:,} images of {domain.name!r}"
     entry = cache.Entry(
-        folder and folder / f"features-{key}", "features.npy", (n, *work.trunk.shape),
-        "float16" if work.trunk.rounds else "float32", what, REMEDY, f"{domain.name} by {model}",
-    )  # fmt: skip
+        folder and folder / f"features-{key}",
+        "features.npy",
+        (n, *work.trunk.shape),
+        "float16" if work.trunk.rounds else "float32",
+        what,
+        REMEDY,
+        f"{domain.name} by {model}",
+    )
 
     def fill(out: Tensor) -> str:
         begin = time.monotonic()

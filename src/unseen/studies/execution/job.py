@@ -25,7 +25,6 @@ from unseen.errors import Diverged, UnseenError
 from unseen.privacy.ledger import Metered, before_training
 from unseen.studies.execution.checks import behind
 from unseen.studies.execution.constant_answer import constants
-from unseen.studies.execution.flat import is_flat, source_losses
 from unseen.studies.execution.prepare import Prepared, prepare
 from unseen.studies.execution.runtime import Runtime
 from unseen.studies.execution.setting import Setting, dataset
@@ -38,6 +37,7 @@ from unseen.studies.execution.watcher import (
     selected_tensors,
 )
 from unseen.studies.results import checkpoint, records
+from unseen.studies.results.ends import is_flat, source_losses
 from unseen.studies.results.metric_name import main_metric
 from unseen.studies.results.records import Job, Log
 from unseen.studies.results.selection import select
@@ -147,10 +147,16 @@ class Running:
         watch, owned = (watcher, None) if watcher.looks else (None, self._owned)
         try:
             self.state, outcomes = play_round(
-                self.method, self.state, self.metered, self.runtime.names, self.runtime.rounds,
-                self.runtime.participation, study.on_bad_reply,
-                watch, owned,
-            )  # fmt: skip
+                self.method,
+                self.state,
+                self.metered,
+                self.runtime.names,
+                self.runtime.rounds,
+                self.runtime.participation,
+                study.on_bad_reply,
+                watch,
+                owned,
+            )
         except Diverged as error:  # the study's other jobs go on
             self.diverged = str(error)
             return

@@ -1,35 +1,24 @@
 """Settings given as Python objects, turned into the texts that records hold."""
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from inspect import signature
-from typing import Any
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from unseen.core.apply import Add, Descend
-from unseen.core.losses import CrossEntropy
-from unseen.core.optimiser import SGD, Adam, FedOpt, fedadagrad, fedadam, fedyogi
-from unseen.core.survival import Cox, Hazards
 from unseen.data.tables.frames import OPTIONS, expression_of
 from unseen.errors import UnseenError
-from unseen.expression import Call, text
 from unseen.ranges import with_one_name
-
-#: The option that a text always names: searches begin around it.
-RATE = "lr"
-#: Second moment of a server's optimiser -> what makes it by name.
-FED_OPT = {"adam": fedadam, "yogi": fedyogi, "adagrad": fedadagrad}
+from unseen.studies.settings.study import StudySpec
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with frames, classes, functions and recipes as texts.
+    """Return settings with frames, classes and functions as texts.
 
     Args:
         settings: The settings of a study; `dataset` may be a data frame or arrays, with `site`,
-            `label` and options of `table` beside it, `model` a class or function, each of `methods`
-            a function, and `training` an `unseen.Training`.
+            `label` and options of `table` beside it, `model` a class or function, and each of
+            `methods` a function.
     """
-    from unseen.methods.recipe import Training
-
     values = dict(settings)
     if not isinstance(values.get("dataset", ""), str) and not callable(values["dataset"]):
         values = with_one_name("table", values)
@@ -47,8 +36,6 @@ def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     methods = values.get("methods")
     if isinstance(methods, list | tuple):
         values["methods"] = [path_of(m) if callable(m) else m for m in methods]
-    if isinstance(values.get("training"), Training):
-        values["training"] = recipe_of(values["training"])
     return values
 
 
@@ -68,77 +55,17 @@ def path_of(part: Any) -> str:
     return f"{module}:{name}"
 
 
-def recipe_of(training: Any) -> dict[str, Any]:
-    """Return an `unseen.Training` as the `[training]` table of a study.
-
-    Raises:
-        UnseenError: It holds a part that a table cannot name.
-    """
-    plain = {
-        "epochs", "steps", "batch_size", "drop_last", "keep_optimiser", "buffers", "weights",
-        "average", "ensemble",
-    }  # fmt: skip
-    recipe = {name: getattr(training, name) for name in plain}
-    recipe["optimiser"] = part_text(training.optimiser)
-    recipe["schedule"] = part_text(training.schedule)
-    recipe |= _loss_of(training.loss) | {"server": _server_of(training.server)}
-    if training.augment is not None or training.sampling is not None:
-        raise UnseenError(
-            "a study's recipe names its augmentation by a text and has no sampling of one's own.",
-            remedy='Write training={"augment": "flip", ...}.',
-        )
-    return {name: value for name, value in recipe.items() if value is not None}
+T = TypeVar("T")
 
 
-def _loss_of(loss: Any) -> dict[str, Any]:
-    """The settings of a loss; the kind of labels decides what is minimised beyond these."""
-    if type(loss) in (Cox, Hazards):
-        return {"loss": part_text(loss)}
-    if type(loss) is not CrossEntropy:
-        raise UnseenError(
-            f"a study cannot name the loss {loss!r}: it chooses the loss by the labels, with "
-            "smoothing and balance of a CrossEntropy, Cox or Hazards as they are given.",
-            remedy="Leave loss out, or write the loss as a method of your own.",
-        )
-    return {"smoothing": loss.smoothing, "balanced": loss.balanced}
+def of_script(study: StudySpec) -> dict[str, object]:
+    """Return what of the running script or notebook a study names: no process can import it."""
+    texts = " ".join((study.model or "", study.dataset, *study.methods))
+    here = vars(sys.modules["__main__"])
+    return {name: here[name] for name in re.findall(r"__main__:(\w+)", texts) if name in here}
 
 
-def _server_of(server: Any) -> str:
-    """A server's step as its text."""
-    if type(server) is Add:
-        return "add"
-    optimiser = server.optimiser if type(server) is Descend else None
-    if type(optimiser) in (SGD, Adam):
-        return part_text(optimiser)
-    if type(optimiser) is FedOpt:
-        builder = FED_OPT[optimiser.second]
-        options = {
-            name: getattr(optimiser, name)
-            for name, parameter in signature(builder).parameters.items()
-            if name == RATE or getattr(optimiser, name) != parameter.default
-        }
-        if builder(**options) == optimiser:
-            return text((Call(builder.__name__, options),))
-    raise UnseenError(
-        f"a study cannot name the server's step {server!r}: it adds the combined update, or takes "
-        f"a step of sgd, adam, {', '.join(build.__name__ for build in FED_OPT.values())}.",
-        remedy="Take one of these, or write the step as a method of your own.",
-    )
-
-
-def part_text(part: Any) -> str:
-    """Return a part of a recipe as its text, with its rate and what differs from its defaults.
-
-    Example:
-        >>> from unseen.core.optimiser import SGD
-        >>> part_text(SGD(lr=0.05, momentum=0.9))
-        'sgd(lr=0.05, momentum=0.9)'
-    """
-    if not is_dataclass(part):
-        raise UnseenError(f"{part!r} has no text that a study can hold.")
-    options = {
-        f.name: getattr(part, f.name)
-        for f in fields(part)
-        if f.init and (f.name == RATE or getattr(part, f.name) != f.default)
-    }
-    return text((Call(type(part).__name__.lower(), options),))
+def with_script(own: Mapping[str, object], run: Callable[..., T], *arguments: object) -> T:
+    """Return what `run` returns where the script's parts have their names."""
+    vars(sys.modules["__main__"]).update(own)
+    return run(*arguments)

@@ -25,7 +25,7 @@ from unseen.engine.determinism import reproducible
 from unseen.engine.meeting import Meeting
 from unseen.engine.messages import needs_flower
 from unseen.engine.model_batch import Trainer
-from unseen.engine.processes import in_processes, in_ray
+from unseen.engine.processes import in_processes
 from unseen.engine.simulation import MEMORIES, Nodes, Workplace, simulate
 from unseen.engine.stacked import Stacked, models_of
 from unseen.errors import UnseenError, choice
@@ -33,8 +33,8 @@ from unseen.methods.compose import method as compose
 from unseen.studies.execution.job import Running, run_job
 from unseen.studies.execution.plan import Plan, check_folder, differs
 from unseen.studies.execution.prepare import Prepared, prepare, read_by_prepare
+from unseen.studies.execution.python_values import of_script, with_script
 from unseen.studies.execution.runtime import Runtime
-from unseen.studies.execution.script_parts import of_script, with_script
 from unseen.studies.execution.search import Order, jobs_of, search, winners
 from unseen.studies.execution.setting import Setting, dataset
 from unseen.studies.results import study_file
@@ -53,35 +53,30 @@ Way = Callable[[Sequence[Order], int], Iterator[Job]]
 AfterJob = Callable[[Job, int, int], object]
 
 
-def way(study: StudySpec, backend: str = "in-process", executor: str = "processes") -> Way:
+def way(study: StudySpec, backend: str = "in-process") -> Way:
     """Return what carries out a study's jobs one by one.
 
     Args:
         study: The study.
         backend: Where clients run, `in-process` or `flower-simulation`.
-        executor: Where jobs run, `processes` of this machine or `ray`.
 
     Raises:
-        UnseenError: If these do not go together, or an extra is missing.
+        UnseenError: If the study cannot run there, or an extra is missing.
     """
     choice("backend", backend, ("in-process", "flower-simulation"))
-    choice("executor", executor, ("processes", "ray"))
-    if (backend, executor) == ("flower-simulation", "ray"):
-        raise UnseenError(
-            "flower-simulation spreads clients over Ray by itself.", remedy="Leave executor out."
-        )
     if backend == "flower-simulation":
         needs_flower("--backend flower-simulation needs", "take --backend in-process")
-    if study.stacked and (backend, executor) != ("in-process", "processes"):
+    if study.stacked and backend != "in-process":
         raise UnseenError(
             f"stacked = {study.stacked} trains models as one batch in this process.",
-            remedy="Leave backend and executor out, or set stacked = 0.",
+            remedy="Leave backend out, or set stacked = 0.",
         )
     if backend == "flower-simulation":
         return in_simulation
-    pool = in_ray if executor == "ray" else in_processes
     own = of_script(study)
-    return lambda orders, jobs: pool([(with_script, (own, run_job, *o)) for o in orders], jobs)
+    return lambda orders, jobs: in_processes(
+        [(with_script, (own, run_job, *o)) for o in orders], jobs
+    )
 
 
 def in_simulation(orders: Sequence[Order], jobs: int) -> Iterator[Job]:
@@ -247,7 +242,7 @@ def carry_out(
         tracking = JobTracking(folder, track)
         for job in planned.jobs:
             if track and job not in planned.missing:
-                tracking.write(job)
+                tracking.write(job, before=True)
         with progress_bar(total, finished, "jobs", progress) as show:
             for ended, job in enumerate(work(orders, jobs), finished + 1):
                 show(ended, described(job))
@@ -272,9 +267,12 @@ def searched(
     with progress_bar(most, 0, "jobs", progress) as show:
         ended = count(1)
         return search(
-            planned.setting, able, planned.tasks, lambda orders: work(orders, jobs),
+            planned.setting,
+            able,
+            planned.tasks,
+            lambda orders: work(orders, jobs),
             lambda job: show(next(ended), described(job)),
-        )  # fmt: skip
+        )
 
 
 def search_alone(planned: Plan, jobs: int = 1, progress: bool = False) -> tuple[SearchRecord, ...]:

@@ -198,10 +198,16 @@ class Search:
         """Return what the search leaves."""
         trials = tuple(attempt.record for attempt in self.attempts)
         return SearchRecord(
-            self.method, self.task.name, self.tune.criterion, self.metric, self.lower,
-            {name: str(search) for name, search in self.ranges.items()}, trials,
-            winner(trials, self.lower) if ended else None, self.selection,
-        )  # fmt: skip
+            self.method,
+            self.task.name,
+            self.tune.criterion,
+            self.metric,
+            self.lower,
+            {name: str(search) for name, search in self.ranges.items()},
+            trials,
+            winner(trials, self.lower) if ended else None,
+            self.selection,
+        )
 
 
 def scoring(setting: Setting) -> tuple[str, str]:

@@ -22,10 +22,19 @@ from unseen.studies.settings.study import StudySpec
 CHECKPOINT_SECONDS = 20.0
 #: Settings that choose what is run or shown, not what a job computes.
 FREE = {
-    "name", "title", "methods", "targets", "seeds", "selection", "metric", "reference", "published",
+    "name",
+    "title",
+    "methods",
+    "targets",
+    "seeds",
+    "selection",
+    "metric",
+    "reference",
+    "published",
     "weights",  # the file's name and digest decide, not its folder
-    "federation", "memory_limit",
-}  # fmt: skip
+    "federation",
+    "memory_limit",
+}
 _read: dict[tuple[Path | None, str], DataSet] = {}
 
 

@@ -157,8 +157,14 @@ def check_locals(method: Method) -> None:
         raise UnseenError(what, remedy=remedy)
 
 
-def save_models(folder: Path, names: Sequence[str], model: Model, inbox: Inbox, watcher: Watcher,
-                notes: Mapping[str, str]) -> None:  # fmt: skip
+def save_models(
+    folder: Path,
+    names: Sequence[str],
+    model: Model,
+    inbox: Inbox,
+    watcher: Watcher,
+    notes: Mapping[str, str],
+) -> None:
     """Write `final.safetensors`, the global model, and `locals.safetensors`, the local models.
 
     Local models are those of the last round, as `client/tensor`.

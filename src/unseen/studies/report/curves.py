@@ -43,9 +43,15 @@ def averaged(
     values = dict(sorted(by_round(curves).items()))
     banded = list(values.values()) if band and len(curves) > 1 else []
     return Line(
-        name, tuple(map(float, values)), tuple(map(mean, values.values())),
-        tuple(map(min, banded)), tuple(map(max, banded)), colour, kind, group=group,
-    )  # fmt: skip
+        name,
+        tuple(map(float, values)),
+        tuple(map(mean, values.values())),
+        tuple(map(min, banded)),
+        tuple(map(max, banded)),
+        colour,
+        kind,
+        group=group,
+    )
 
 
 def scalar(run: Run, name: str) -> dict[str, dict[int, float]]:

@@ -140,58 +140,6 @@ class Dots:
 
 
 @dataclass(frozen=True)
-class Points:
-    """A panel of labelled points of a plane: a map, whose axes have no unit.
-
-    Attributes:
-        labels: The labels, once each, in the order of their colours.
-    """
-
-    title: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    label: tuple[str, ...]
-    labels: tuple[str, ...]
-
-    def words(self) -> str:
-        return f"{self.title}: map of {len(self.x)} points in {len(self.labels)} groups"
-
-    def points(self) -> Rows:
-        return zip(self.label, self.x, self.y, strict=True)
-
-
-@dataclass(frozen=True)
-class Surface:
-    """Values on a grid, with named points on it.
-
-    Attributes:
-        y: Its rows, from below.
-        values: `values[row][column]`.
-        names: (name, x, y) of each point.
-    """
-
-    title: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    values: tuple[tuple[float, ...], ...]
-    names: tuple[tuple[str, float, float], ...] = ()
-    unit: str = "loss"
-
-    @property
-    def range(self) -> str:
-        """The unit with the lowest and the highest value."""
-        low, high = min(chain(*self.values)), max(chain(*self.values))
-        return f"{self.unit} from {low:.3g} to {high:.3g}"
-
-    def words(self) -> str:
-        return f"{self.title}: {self.range} around {', '.join(name for name, *_ in self.names)}"
-
-    def points(self) -> Rows:
-        places = zip(product(self.y, self.x), chain(*self.values), strict=True)
-        return [*((self.unit, x, y, value) for (y, x), value in places), *self.names]
-
-
-@dataclass(frozen=True)
 class Matrix:
     """A confusion matrix.
 
@@ -219,7 +167,7 @@ class Matrix:
 
 
 #: One drawing of a figure, with its text alternative for screen readers and its rows of a csv.
-Panel = Lines | Dots | Points | Surface | Matrix
+Panel = Lines | Dots | Matrix
 
 
 @dataclass(frozen=True)
@@ -284,14 +232,12 @@ class Section:
     """A chapter of the page: figures and small tables about one thing.
 
     Attributes:
-        key: Which one; `chapters.html` has its title, its text and what it needs.
-        remarks: What this study's chapter leaves out, as sentences.
+        key: Which one; `chapters.html` has its title and its text.
     """
 
     key: str
     figures: tuple[Figure, ...] = ()
     grids: tuple[Grid, ...] = ()
-    remarks: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.figures or self.grids)

@@ -11,11 +11,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from unseen.studies.report import theme
-from unseen.studies.report.figures import Dots, Figure, Line, Lines, Matrix, Panel, Points, Surface
+from unseen.studies.report.figures import Dots, Figure, Line, Lines, Matrix, Panel
 from unseen.studies.report.theme import LIGHT, compact, shortened, tick
 
 if TYPE_CHECKING:
@@ -102,10 +101,15 @@ def _text(
     """Write words whose base line is `y` pixels from above; look: title, name, or nothing."""
     wide, high = sheet.get_size_inches() * 72
     sheet.text(
-        x / wide, 1 - y / high, words, ha=align, va="baseline",
-        color=LIGHT["ink" if look else "soft"], size=12 if look == "title" else 11,
+        x / wide,
+        1 - y / high,
+        words,
+        ha=align,
+        va="baseline",
+        color=LIGHT["ink" if look else "soft"],
+        size=12 if look == "title" else 11,
         weight="bold" if look == "title" else "normal",
-    )  # fmt: skip
+    )
 
 
 def _ticks(
@@ -129,10 +133,14 @@ def _legend(
 ) -> None:
     wide, high = (holder.figure or holder).get_size_inches() * 72
     holder.legend(
-        handles, [shortened(name, 60) for name in names], loc="upper left",
-        bbox_to_anchor=(at[0] / wide, 1 - at[1] / high), bbox_transform=holder.figure.transFigure,
-        ncols=_columns(names, width), labelcolor=LIGHT["soft"],
-    )  # fmt: skip
+        handles,
+        [shortened(name, 60) for name in names],
+        loc="upper left",
+        bbox_to_anchor=(at[0] / wide, 1 - at[1] / high),
+        bbox_transform=holder.figure.transFigure,
+        ncols=_columns(names, width),
+        labelcolor=LIGHT["soft"],
+    )
 
 
 @cache
@@ -154,16 +162,11 @@ def _height(panel: Panel) -> float:
         return HEIGHT
     if isinstance(panel, Dots):
         return TOP + ROW * len(panel.rows) + BOTTOM
-    if isinstance(panel, Points):
-        keys = -(-len(panel.labels) // _columns(panel.labels, WIDTH))
-        return TOP + WIDTH + KEY * keys + EDGE
     return TOP + WIDTH + BOTTOM
 
 
 def _draw(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
-    kinds: dict[type, Callable[..., None]] = {
-        Lines: _lines, Dots: _dots, Points: _points, Surface: _surface, Matrix: _matrix,
-    }  # fmt: skip
+    kinds: dict[type, Callable[..., None]] = {Lines: _lines, Dots: _dots, Matrix: _matrix}
     _text(sheet, left, top + 13, shortened(panel.title, 44), "title")
     kinds[type(panel)](sheet, panel, left, top)
 
@@ -181,8 +184,16 @@ def _lines(sheet: Sheet, data: Lines, left: float, top: float) -> None:
     for line in data.lines:
         _curve(axes, line, low, high)
     if data.marks:
-        axes.plot(data.marks, [-0.035] * len(data.marks), "^", color=LIGHT["soft"], ms=6, mew=0,
-                  clip_on=False, transform=axes.get_xaxis_transform())  # fmt: skip
+        axes.plot(
+            data.marks,
+            [-0.035] * len(data.marks),
+            "^",
+            color=LIGHT["soft"],
+            ms=6,
+            mew=0,
+            clip_on=False,
+            transform=axes.get_xaxis_transform(),
+        )
     first, last = min(xs), max(xs)
     axes.set(xlim=(first, last) if first < last else (first - 1, last + 1), ylim=(low, high))
     label = f"{data.y_label}, %" if data.percent else data.y_label
@@ -199,9 +210,14 @@ def _curve(axes: Axes, line: Line, low: float, high: float) -> None:
     level = ORDER[line.kind]
     if line.low and line.high:
         axes.fill(
-            [*line.x, *reversed(line.x)], [*inside(line.low), *reversed(inside(line.high))],
-            color=theme.tint(line.colour), alpha=0.2, lw=0, zorder=level, clip_on=False,
-        )  # fmt: skip
+            [*line.x, *reversed(line.x)],
+            [*inside(line.low), *reversed(inside(line.high))],
+            color=theme.tint(line.colour),
+            alpha=0.2,
+            lw=0,
+            zorder=level,
+            clip_on=False,
+        )
     look = theme.stroke(line.colour, line.kind) | {"zorder": level, "clip_on": False}
     if line.dots or len(line.x) == 1:
         look |= {"marker": look.get("marker") or "o", "markevery": 1, "ms": 5}
@@ -231,9 +247,15 @@ def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
             ends = (max(row.low, low), min(row.high, high))
             axes.plot(ends, (height, height), color=look, lw=1.6, clip_on=False)
         axes.plot(
-            value, height, "D" if row.colour < 0 else "o", color=look, ms=7, mew=0.7,
-            mec=LIGHT["paper"], clip_on=False,
-        )  # fmt: skip
+            value,
+            height,
+            "D" if row.colour < 0 else "o",
+            color=look,
+            ms=7,
+            mew=0.7,
+            mec=LIGHT["paper"],
+            clip_on=False,
+        )
         words = f"{shortened(row.name, 42 - len(row.text))}\N{EN SPACE}{row.text}"
         half = LETTER * len(words) / 2
         x = 8 + width * (value - low) / (high - low)
@@ -243,43 +265,14 @@ def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
     for (first, last), lane in lanes.items():
         x = 1 + (LANE * lane + 6) / width
         axes.plot(
-            (x, x), (first + 0.5, last + 0.9), color=LIGHT["soft"], lw=3.5, clip_on=False,
+            (x, x),
+            (first + 0.5, last + 0.9),
+            color=LIGHT["soft"],
+            lw=3.5,
+            clip_on=False,
             transform=axes.get_yaxis_transform(),
-        )  # fmt: skip
+        )
     _text(sheet, left + 8, top + _height(data) - 4, data.x_label)
-
-
-def _points(sheet: Sheet, data: Points, left: float, top: float) -> None:
-    axes, groups = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16), []
-    axes.set_axis_off()
-    for i, name in enumerate(data.labels):
-        here = [k for k, label in enumerate(data.label) if label == name]
-        xs, ys = ([values[k] for k in here] for values in (data.x, data.y))
-        mark = (theme.MARKERS[1:] * 2)[(i + i // theme.SERIES) % 7]
-        groups += axes.plot(xs, ys, mark, ms=3.6, color=theme.tint(i), mew=0, clip_on=False)
-    _legend(axes, groups, data.labels, (left + 4, top + TOP + WIDTH - 8), WIDTH)
-
-
-def _surface(sheet: Sheet, data: Surface, left: float, top: float) -> None:
-    """Draw equal shares of all values in steps of one colour: no steep corner flattens the rest."""
-    flat = sorted(chain(*data.values))
-    steps = theme.STEPS
-    bounds = sorted({*(flat[len(flat) * k // steps] for k in range(steps)), flat[-1]})
-    axes = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16)
-    axes.set_axis_off()
-    if len(bounds) > 1:
-        colours = [LIGHT[f"h{k}"] for k in range(steps)]
-        axes.contourf(data.x, data.y, data.values, levels=bounds, colors=colours)
-    axes.set(xlim=(data.x[0], data.x[-1]), ylim=(data.y[0], data.y[-1]))
-    for i, (name, x, y) in enumerate(data.names):
-        axes.plot(x, y, theme.MARKERS[1 + i % 7], color=theme.tint(i), ms=9, mec=LIGHT["paper"])
-        right = (x - data.x[0]) > 0.6 * (data.x[-1] - data.x[0])
-        axes.annotate(
-            shortened(name, 20), (x, y), (-9 if right else 9, 0), textcoords="offset points",
-            ha="right" if right else "left", va="center", color=LIGHT["ink"],
-            bbox={"fc": LIGHT["paper"], "lw": 0, "alpha": 0.8, "pad": 1},
-        )  # fmt: skip
-    _text(sheet, left + 8, top + TOP + WIDTH + 4, f"{data.range}, in {steps} equal shares")
 
 
 def _matrix(sheet: Sheet, data: Matrix, left: float, top: float) -> None:
@@ -289,8 +282,11 @@ def _matrix(sheet: Sheet, data: Matrix, left: float, top: float) -> None:
     side = WIDTH - room - 4
     axes = _axes(sheet, left + room, top + TOP, side, side)
     for i, row in enumerate(shares):
-        steps = {j + 0.5: min(int(share * theme.STEPS), theme.STEPS - 1)
-                 for j, share in enumerate(row) if share >= 0.005}  # fmt: skip
+        steps = {
+            j + 0.5: min(int(share * theme.STEPS), theme.STEPS - 1)
+            for j, share in enumerate(row)
+            if share >= 0.005
+        }
         colours = [LIGHT[f"h{step}"] for step in steps.values()]
         axes.bar(list(steps), 1, 1, i, color=colours, lw=0, clip_on=False)
         for x, step in steps.items() if count <= 12 else ():

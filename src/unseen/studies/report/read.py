@@ -1,11 +1,10 @@
-"""From folders of records to studies of one protocol each."""
+"""From folders of records to the study of their protocol."""
 
-import json
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from unseen.errors import UnseenError, nearest
 from unseen.methods import METHODS
@@ -21,6 +20,7 @@ from unseen.studies.report.study_report import (
 from unseen.studies.results.metric_name import main_metric
 from unseen.studies.results.records import Job
 from unseen.studies.results.selection import no_selection, selected
+from unseen.studies.results.study_file import flat
 from unseen.studies.results.study_folder import JobFolder
 from unseen.studies.results.study_results import Results
 from unseen.studies.settings.study import StudySpec, recorded
@@ -42,44 +42,48 @@ class Choice:
     reference: str | None = None
 
 
-def read(
-    paths: Sequence[Path], choice: Choice
-) -> tuple[tuple[StudyReport, ...], tuple[Omission, ...]]:
-    """Return the parts of a page, and what could not be read.
+def read(paths: Sequence[Path], choice: Choice) -> tuple[StudyReport, tuple[Omission, ...]]:
+    """Return a study from the folders of its records, and the folders that could not be read.
 
     Args:
         paths: The folders.
         choice: What to show of them.
 
     Raises:
-        UnseenError: Nothing is left.
+        UnseenError: Nothing is left, or the folders' protocols differ.
     """
-    omissions: list[Omission] = []
-    groups: dict[str, list[Folder]] = defaultdict(list)
-    for path in dict.fromkeys(p.resolve() for p in paths):
-        if isinstance(folder := read_folder(path), Omission):
-            omissions.append(folder)
-        else:
-            groups[json.dumps(folder.identity, sort_keys=True)].append(folder)
-    parts = []
-    for group in groups.values():
-        try:
-            parts.append(part(group, choice))
-        except UnseenError as error:
-            omissions += [Omission(str(f.path), str(error)) for f in group]
-            omissions += [item for f in group for item in f.omissions]
-    if not parts:
-        reasons = "; ".join(f"{item.place}: {item.reason}" for item in omissions)
-        raise UnseenError(
-            f"there is nothing to report: {reasons}.",
-            remedy="Name what --out of `unseen study` was, once a job is finished.",
-        )
-    return tuple(parts), tuple(omissions)
+    opened = [read_folder(path) for path in dict.fromkeys(p.resolve() for p in paths)]
+    omissions = [one for one in opened if isinstance(one, Omission)]
+    folders = [one for one in opened if isinstance(one, Folder)]
+    for folder in folders[1:]:
+        if folder.identity != folders[0].identity:
+            raise UnseenError(
+                f"{folder.path} and {folders[0].path} hold studies of different protocols: "
+                f"{', '.join(differences(folder.identity, folders[0].identity))} differ.",
+                remedy="Write a report of each.",
+            )
+    try:
+        return part(folders, choice), tuple(omissions)
+    except UnseenError as error:
+        omissions += [Omission(str(folder.path), str(error)) for folder in folders]
+        omissions += [item for folder in folders for item in folder.omissions]
+    reasons = "; ".join(f"{item.place}: {item.reason}" for item in omissions)
+    raise UnseenError(
+        f"there is nothing to report: {reasons}.",
+        remedy="Name what --out of `unseen study` was, once a job is finished.",
+    )
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the names of what decides a job's figures and differs between two studies."""
+    a, b = (dict(flat(dict(identity))) for identity in (one, other))
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    return [name.removeprefix("settings.") for name in names]
 
 
 def results_in(folder: Path) -> Results:
     """Return the results in a folder by what its study.json says; no data are read."""
-    (report,), _ = read([folder], Choice())
+    report, _ = read([folder], Choice())
     return report.views[0]
 
 
@@ -116,9 +120,16 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
     methods = _methods(folders, runs)
     tasks = (*(study.targets or ()), *sorted({run.task for run in runs}, key=natural))
     report = StudyReport(
-        study, tuple(folders), tuple(runs), methods, tuple(dict.fromkeys(tasks)), metric, rule,
-        _reference(methods, choice.reference, study.reference), (),
-    )  # fmt: skip
+        study,
+        tuple(folders),
+        tuple(runs),
+        methods,
+        tuple(dict.fromkeys(tasks)),
+        metric,
+        rule,
+        _reference(methods, choice.reference, study.reference),
+        (),
+    )
     return replace(report, omissions=(*omissions, *_missing(report)))
 
 

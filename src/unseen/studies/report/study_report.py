@@ -14,7 +14,7 @@ from unseen.studies.results.selection import Selected
 from unseen.studies.results.statistics import Cell
 from unseen.studies.results.study_folder import JobFolder, StudyFolder
 from unseen.studies.results.study_results import Results, divergence_lines
-from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.table_of_runs import Layout, table
 from unseen.studies.results.tables import Table
 from unseen.studies.settings.holdout import Task
 from unseen.studies.settings.study import StudySpec
@@ -204,12 +204,20 @@ class StudyReport:
         study = self.study.model_copy(update={"seeds": self.seeds})
         return tuple(
             Results(
-                study, folder.path, self.methods, self.plan, tuple(self.metrics),
-                about.get("model", ""), about.get("data", ""), self.refused,
-                about.get("weights"), self.stand_in, folder.notes,
+                study,
+                folder.path,
+                self.methods,
+                self.plan,
+                tuple(self.metrics),
+                about.get("model", ""),
+                about.get("data", ""),
+                self.refused,
+                about.get("weights"),
+                self.stand_in,
+                folder.notes,
             )
             for folder in self.folders
-        )  # fmt: skip
+        )
 
     @cached_property
     def protocol(self) -> tuple[str, ...]:
@@ -221,13 +229,16 @@ class StudyReport:
         paper = self.paper(metric)
         marks = {run.raw.job: run.raw.mark.get("diverged", "") for run in self.runs}
         diverged = divergence_lines({job: why for job, why in marks.items() if why})
-        return table(
-            [run.result for run in self.runs],
-            metric=metric, methods=self.methods, tasks=self.tasks,
-            seeds=self.seeds, not_applicable=self.refused,
-            protocol=(*diverged, *self.protocol), title=self.title, reference=self.reference,
-            published=paper,
-        )  # fmt: skip
+        layout = Layout(
+            methods=self.methods,
+            tasks=self.tasks,
+            seeds=self.seeds,
+            not_applicable=self.refused,
+            protocol=(*diverged, *self.protocol),
+            title=self.title,
+        )
+        results = [run.result for run in self.runs]
+        return table(results, metric, layout, self.reference, published=paper)
 
     @cached_property
     def plan(self) -> tuple[Task, ...]:

@@ -55,9 +55,14 @@ def stroke(index: int, kind: str) -> dict[str, Any]:
         return {"color": tint(index), "lw": 2.4 if kind == "strong" else 1.6}
     marker = MARKERS[index // len(DASHES) % len(MARKERS)]
     return {
-        "color": tint(index), "lw": 1.4, "ls": DASHES[index % len(DASHES)], "marker": marker,
-        "ms": 4, "mew": 0, "markevery": 0.24,
-    }  # fmt: skip
+        "color": tint(index),
+        "lw": 1.4,
+        "ls": DASHES[index % len(DASHES)],
+        "marker": marker,
+        "ms": 4,
+        "mew": 0,
+        "markevery": 0.24,
+    }
 
 
 def variables(theme: int) -> str:

@@ -4,9 +4,9 @@ import hashlib
 import json
 import re
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from unseen.core.atomic import write_atomically
@@ -16,47 +16,20 @@ from unseen.data.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse
 from unseen.methods.compose import method as compose
-from unseen.studies.report import curves, outcome, plot, table_rows, theme, updates
+from unseen.studies.report import curves, outcome, plot, table_rows, theme
 from unseen.studies.report.citations import bibtex
-from unseen.studies.report.figures import Figure, Section
+from unseen.studies.report.figures import Section
 from unseen.studies.report.read import Choice, read
 from unseen.studies.report.study_report import Omission, StudyReport
 from unseen.studies.results.comparison import LEVEL
 from unseen.studies.results.formats import LEGEND, comma_separated
 from unseen.studies.results.study_file import flat
+from unseen.version import __version__
 
 #: Bytes that a page may have.
 LIMIT = 2_900_000
 #: Chapters whose method-by-method figures are left to their files first.
-FIRST_OUT = ("updates", "weights", "curves")
-#: Settings in which studies of one protocol may differ.
-FREE = {"name", "title", "methods", "targets", "seeds", "selection", "metric", "reference"}
-
-
-@dataclass(frozen=True)
-class Chapters:
-    """A study with its sections.
-
-    Attributes:
-        part: The study.
-        sections: Its chapters, those with nothing to show too.
-        id: What its places on the page begin with.
-        prefix: What the names of its files begin with.
-        drawings: Each figure's key -> its panels as SVG, but for those that only the files have.
-    """
-
-    part: StudyReport
-    sections: tuple[Section, ...]
-    id: str = "p1"
-    prefix: str = ""
-    drawings: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def full(self) -> list[Section]:
-        return [section for section in self.sections if section]
-
-    def name(self, figure: Figure) -> str:
-        return self.prefix + slug(figure.key)
+FIRST_OUT = ("weights", "curves")
 
 
 def slug(text: str) -> str:
@@ -70,63 +43,73 @@ def slug(text: str) -> str:
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def page(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> str:
-    """Return the page, with as many figures as the limit allows.
+@dataclass(frozen=True)
+class Page:
+    """A study with its chapters.
 
-    Args:
-        chapters: One for each study.
-        omissions: What could not be read, to be named at the top.
+    Attributes:
+        part: The study.
+        sections: Its chapters, those with nothing to show too.
+        omissions: The folders that could not be read.
     """
-    room = (LIMIT - len(_page(chapters, omissions).encode())) // len(chapters)
-    return _page([_with_drawings(one, room) for one in chapters], omissions)
 
+    part: StudyReport
+    sections: tuple[Section, ...]
+    omissions: Sequence[Omission] = ()
 
-def _with_drawings(one: Chapters, room: int) -> Chapters:
-    """Return a study with its drawings that fit into `room` bytes: whole chapters leave them."""
-    drawings: dict[str, dict[str, str]] = {}
-    for section in one.full:
-        for figure in section.figures:
-            chapter = section.key if figure.fold and section.key in FIRST_OUT else ""
-            # With many targets, a panel per target and method would bury the rest.
-            if not (chapter and one.part.main.many):
-                panels = enumerate(figure.panels)
-                svgs = (plot.panel_svg(panel, f"{one.name(figure)}/{i}") for i, panel in panels)
-                drawings.setdefault(chapter, {})[figure.key] = "".join(svgs)
-    for chapter in FIRST_OUT:
-        if sum(len(svg.encode()) for svgs in drawings.values() for svg in svgs.values()) > room:
-            drawings.pop(chapter, None)
-    return replace(one, drawings=ChainMap(*drawings.values()))
+    @property
+    def full(self) -> list[Section]:
+        """The chapters with something to show."""
+        return [section for section in self.sections if section]
 
+    def html(self) -> str:
+        """Return the page, with as many figures as the limit allows: whole chapters leave it."""
+        room = LIMIT - len(self.rendered({}).encode())
+        drawings: dict[str, dict[str, str]] = {}
+        for section in self.full:
+            for figure in section.figures:
+                chapter = section.key if figure.fold and section.key in FIRST_OUT else ""
+                # With many targets, a panel per target and method would bury the rest.
+                if not (chapter and self.part.main.many):
+                    panels = enumerate(figure.panels)
+                    svgs = (plot.panel_svg(p, f"{slug(figure.key)}/{i}") for i, p in panels)
+                    drawings.setdefault(chapter, {})[figure.key] = "".join(svgs)
+        for chapter in FIRST_OUT:
+            if sum(len(svg.encode()) for svgs in drawings.values() for svg in svgs.values()) > room:
+                drawings.pop(chapter, None)
+        return self.rendered(ChainMap(*drawings.values()))
 
-def _page(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> str:
-    from jinja2 import Environment, PackageLoader
+    def rendered(self, drawings: Mapping[str, str]) -> str:
+        """Return the page.
 
-    from unseen.version import __version__
+        Args:
+            drawings: Each figure's key -> its panels as SVG; the others only the files have.
+        """
+        from jinja2 import Environment, PackageLoader
 
-    environment = Environment(
-        loader=PackageLoader("unseen.studies.report", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {
-        "plot": plot, "table_rows": table_rows, "theme": theme, "legend": LEGEND, "level": LEVEL,
-        "version": __version__, "data_line": data_line, "run_lines": run_lines,
-        "settings": settings, "composed": composed, "citations": citations,
-    }  # fmt: skip
-    return environment.get_template("template.html").render(
-        chapters=chapters,
-        omissions=omissions,
-        differences=differences([one.part for one in chapters]),
-    )
-
-
-def differences(parts: Sequence[StudyReport]) -> str:
-    """Return the names of the settings in which protocols differ."""
-    ways = [{**settings(part), "data": json.dumps(part.identity.get("data"))} for part in parts]
-    names = dict.fromkeys(name for one in ways for name in one if name not in FREE)
-    differ = [name for name in names if len({one.get(name) for one in ways}) > 1]
-    return ", ".join(differ) or "what they record"
+        environment = Environment(
+            loader=PackageLoader("unseen.studies.report", ""),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        return environment.get_template("template.html").render(
+            page=self,
+            part=self.part,
+            drawings=drawings,
+            plot=plot,
+            table_rows=table_rows,
+            theme=theme,
+            legend=LEGEND,
+            level=LEVEL,
+            version=__version__,
+            data=data_line(self.part),
+            run_lines=run_lines,
+            settings=settings,
+            composed=composed,
+            citations=citations,
+            slug=slug,
+        )
 
 
 Pairs = list[tuple[str, str]]
@@ -202,94 +185,69 @@ def citations(part: StudyReport) -> str:
     return bibtex((name, one) for name, method in used for one in method.references)
 
 
-#: Further sections of a part, such as those that need the data.
-Further = Callable[[StudyReport], Sequence[Section]]
-
-
 def report(
     folders: Sequence[str | Path],
     out: str | Path,
     choice: Choice | None = None,
     files: bool = True,
-    further: Further | None = None,
 ) -> Path:
     """Write the report of studies' folders into `out` and return the path of its page.
 
     Args:
-        folders: What `--out` of each study was.
+        folders: What `--out` of each study was; all of one protocol.
         out: The folder of the report.
         choice: Metric, selection and reference, if others than the study's.
         files: Whether to write the figures as files too, which takes half of the time.
-        further: Makes more sections, such as those that need the data.
 
     Raises:
-        UnseenError: No folder has a finished job.
+        UnseenError: No folder has a finished job, or the folders' protocols differ.
     """
-    parts, omissions = read([Path(f) for f in folders], choice or Choice())
-    chapters = [
-        Chapters(part, sections(part, further), f"p{i}", f"{i}-" if len(parts) > 1 else "")
-        for i, part in enumerate(parts, 1)
-    ]
-    target = Path(out)
-    contents = [("report.html", page(chapters, omissions)), *texts(chapters, omissions)]
-    for name, content in contents:
+    part, omissions = read([Path(f) for f in folders], choice or Choice())
+    page, target = Page(part, sections(part), omissions), Path(out)
+    for name, content in [("report.html", page.html()), *texts(page)]:
         write_atomically(target / name, content.encode())
-    for one in chapters if files else ():
-        for figure in (figure for section in one.sections for figure in section.figures):
-            forms = zip(
-                ("svg", "png", "csv"), (*plot.files(figure), figure.to_csv().encode()), strict=True
-            )
-            for ending, file in forms:
-                write_atomically(target / "figures" / f"{one.name(figure)}.{ending}", file)
+    for figure in (figure for section in page.sections for figure in section.figures if files):
+        svg, png = plot.files(figure)
+        contents = {"svg": svg, "png": png, "csv": figure.to_csv().encode()}
+        for ending, file in contents.items():
+            write_atomically(target / "figures" / f"{slug(figure.key)}.{ending}", file)
     return target / "report.html"
 
 
-def sections(part: StudyReport, further: Further | None = None) -> tuple[Section, ...]:
-    """Return all chapters of a study.
-
-    Args:
-        part: The study.
-        further: Makes those that need the data.
-    """
+def sections(part: StudyReport) -> tuple[Section, ...]:
+    """Return all chapters of a study."""
     return (
-        outcome.overview(part), curves.section(part), curves.weight_curves(part),
-        updates.gap_section(part), updates.section(part),
-        outcome.sensitivity(part),
-        *(further(part) if further else [Section("saved")]),
-        outcome.fair(part), outcome.cost(part), *outcome.disclosed(part),
-    )  # fmt: skip
+        outcome.overview(part),
+        curves.section(part),
+        curves.weight_curves(part),
+        outcome.fair(part),
+        outcome.cost(part),
+        *outcome.disclosed(part),
+    )
 
 
-def texts(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> Iterator[tuple[str, str]]:
-    """Yield each file with its text: tables, the runs, small tables, and the citations.
-
-    Args:
-        chapters: One for each study.
-        omissions: What could not be read.
-    """
-    whole, tex = [], []
-    for one in chapters:
-        part, tables = one.part, f"tables/{one.prefix}"
-        for metric, table in part.tables.items():
-            yield f"{tables}{slug(metric)}.csv", table.to_csv()
-            yield f"{tables}{slug(metric)}.notes.txt", table.to_notes()
-            tex.append(table.to_latex())
-            whole.append(table.to_markdown())
-        runs = [
-            [r.method, r.task, r.raw.job.seed, r.result.round]
-            + [r.result.metrics.get(m) for m in part.metrics]  # what is undefined is empty
-            for r in part.runs
-        ]
-        header = ("method", "task", "seed", "round", *part.metrics)
-        yield f"{tables}runs.csv", comma_separated([header, *runs])
-        for section in one.sections:
-            for grid in section.grids:
-                yield f"{tables}{section.key}.csv", grid.to_csv()
-        run = "".join(f"- {name}: {value}\n" for name, value in run_lines(part))
-        whole.append(f"What was run:\n\n{run}")
-        yield f"{one.prefix}citations.bib", citations(part) + "\n"
-    items = [*omissions, *(item for one in chapters for item in one.part.omissions)]
+def texts(page: Page) -> Iterator[tuple[str, str]]:
+    """Yield each file with its text: tables, the runs, small tables, and the citations."""
+    part = page.part
+    for metric, table in part.tables.items():
+        yield f"tables/{slug(metric)}.csv", table.to_csv()
+        yield f"tables/{slug(metric)}.notes.txt", table.to_notes()
+    runs = [
+        [r.method, r.task, r.raw.job.seed, r.result.round]
+        + [r.result.metrics.get(m) for m in part.metrics]  # what is undefined is empty
+        for r in part.runs
+    ]
+    header = ("method", "task", "seed", "round", *part.metrics)
+    yield "tables/runs.csv", comma_separated([header, *runs])
+    for section in page.sections:
+        for grid in section.grids:
+            yield f"tables/{section.key}.csv", grid.to_csv()
+    yield "citations.bib", citations(part) + "\n"
+    whole = [table.to_markdown() for table in part.tables.values()]
+    run = "".join(f"- {name}: {value}\n" for name, value in run_lines(part))
+    whole.append(f"What was run:\n\n{run}")
+    items = [*page.omissions, *part.omissions]
     omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
     whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []
     yield "report.md", "\n".join(whole)
-    yield "report.tex", "\n".join(tex)
+    yield "report.tex", "\n".join(table.to_latex() for table in part.tables.values())

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from unseen.studies.results.metric_name import MetricName
-from unseen.studies.results.statistics import RESAMPLES
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -38,9 +37,16 @@ SHARE = 3
 STYLES = {PLAIN: "", BEST: "bold", SECOND: "underline"}
 UNITS = {1: "", 10: " in nats x 10", 100: " in percent", 1000: " x 1000"}
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "|": r"\textbar{}", "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "|": r"\textbar{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": "$-$",
+}
 
 
 def plain(title: str, grids: Sequence[Rows], notes: Sequence[str]) -> str:
@@ -270,17 +276,15 @@ def decimals(metric: str, largest: float = 0.0) -> int:
     return 3 if largest < 1000 else 1 if largest < 100_000 else 0
 
 
-def caption(metric: str, seeds: int, spread: str, lower: bool) -> str:
+def caption(metric: str, seeds: int, lower: bool) -> str:
     """Return the line that says what a number is and over how many seeds.
 
     Args:
         metric: The metric's name.
         seeds: How many seeds there are; a single one is marked as such.
-        spread: `error`, the standard error, or `interval`, the bootstrap interval.
         lower: Whether less of the metric is better.
     """
-    error, interval = "± standard error", f"[95% bootstrap interval, {RESAMPLES} samples]"
-    over = f"mean {interval if spread == 'interval' else error} over {seeds} seeds"
+    over = f"mean ± standard error over {seeds} seeds"
     if seeds == 1:
         over = "one seed: no standard error, differences may be noise"
     best = MetricName.parse(metric).best

@@ -97,11 +97,7 @@ def mark_done(
     versions: Mapping[str, str],
     seconds: float,
     peak_mib: float,
-    commit: str = "",
-    diverged: str = "",
-    fallbacks: int = 0,
-    separated: Sequence[str] = (),
-    settings: str = "",
+    **further: object,
 ) -> None:
     """Write the mark of a finished job, with its records' digests, and remove its checkpoint.
 
@@ -110,17 +106,14 @@ def mark_done(
         versions: Package -> the version that made the records.
         seconds: How long the job took.
         peak_mib: How much memory it took.
-        commit: The commit of the code, where it is known.
-        diverged: Why the job ended early, if its numbers stopped being finite.
-        fallbacks: How often a rule's solver failed and its prior replaced the result.
-        separated: The columns that separate the classes, so that a penalty came in.
-        settings: The digest of the settings that made the records.
+        further: What the mark says only where it is not empty: `commit` of the code; `diverged`,
+            why the job ended early, if its numbers stopped being finite; `fallbacks`, how often a
+            rule's solver failed and its prior replaced the result; `separated`, the columns that
+            separate the classes, so that a penalty came in; `settings`, their digest.
     """
-    extras: Record = {"commit": commit, "diverged": diverged, "fallbacks": fallbacks}
-    extras |= {"separated": list(separated), "settings": settings}
     mark: Record = {"records": digests(folder), "versions": dict(versions)}
     mark |= {"seconds": round(seconds, 3), "peak_mib": round(peak_mib)}
-    mark |= {key: value for key, value in extras.items() if value}
+    mark |= {key: value for key, value in further.items() if value}
     write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
     (folder / "checkpoint.pt").unlink(missing_ok=True)
 

@@ -161,15 +161,39 @@ def all_ranges(records: Iterable[SearchRecord]) -> dict[str, str]:
 def as_csv(records: Iterable[SearchRecord]) -> str:
     """Return a row for each search: what it chose, and its scores on the sources."""
     header = (
-        "method", "task", "chosen", "settings", "score", "score of the study's own", "metric",
-        "criterion", "trials", "pruned", "diverged", "rounds", "steps",
-    )  # fmt: skip
+        "method",
+        "task",
+        "chosen",
+        "settings",
+        "score",
+        "score of the study's own",
+        "metric",
+        "criterion",
+        "trials",
+        "pruned",
+        "diverged",
+        "rounds",
+        "steps",
+    )
     rows: list[Sequence[object]] = [header]
     for r in records:
         settings = "; ".join(f"{key}={value}" for key, value in r.best.settings.items())
         rounds, steps = (sum(getattr(t, name) for t in r.trials) for name in ("rounds", "steps"))
-        rows.append((
-            r.method, r.task, r.best.method, settings, r.best.value, r.own, r.metric,
-            r.criterion, len(r.trials), r.count("pruned"), r.count("diverged"), rounds, steps,
-        ))  # fmt: skip
+        rows.append(
+            (
+                r.method,
+                r.task,
+                r.best.method,
+                settings,
+                r.best.value,
+                r.own,
+                r.metric,
+                r.criterion,
+                len(r.trials),
+                r.count("pruned"),
+                r.count("diverged"),
+                rounds,
+                steps,
+            )
+        )
     return comma_separated(rows)

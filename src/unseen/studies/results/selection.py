@@ -77,9 +77,14 @@ def last(source: Records, target: Records, metric: str) -> int:
 
 
 def target_oracle(
-    source: Records, target: Records, study_metric: str, *,
-    metric: str | None = None, after: int = 0, ties: Ties = "loss",
-) -> int:  # fmt: skip
+    source: Records,
+    target: Records,
+    study_metric: str,
+    *,
+    metric: str | None = None,
+    after: int = 0,
+    ties: Ties = "loss",
+) -> int:
     """Return the round that is best on the target itself, which nobody has before deployment.
 
     Args:
@@ -252,7 +257,7 @@ def beside_constant(rows: Records, constants: Records) -> tuple[DomainsByMetric,
             ours, theirs = record[by], constant.get(by)
             if ours is None or theirs is None or MetricName.parse(name).best is not None:
                 continue
-            if better(by, theirs, ours):
+            if theirs < ours if less_is_better(by) else theirs > ours:
                 worse[name] = (*worse.get(name, ()), domain)
             elif ours == theirs:
                 level[name] = (*level.get(name, ()), domain)
@@ -307,11 +312,6 @@ def names(record: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the metrics that a record has; of a grouped metric the worst of its groups."""
     metrics = [k for k in record if k not in KEYS and not k.startswith("examples@")]
     return tuple(WORST + name if "@" in name else name for name in metrics)
-
-
-def better(metric: str, a: float, b: float) -> bool:
-    """Return whether a is a better figure of a metric than b."""
-    return a < b if less_is_better(metric) else a > b
 
 
 def less_is_better(metric: str) -> bool:

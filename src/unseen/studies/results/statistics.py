@@ -321,12 +321,11 @@ class Cell:
         value, error, n = self.fields()
         return [None if value == "undefined" else value, error, *self.interval(), n]
 
-    def text(self, write: Callable[[float], str], spread: str = "error") -> str:
+    def text(self, write: Callable[[float], str]) -> str:
         """Return mean ± standard error, and what keeps the cell from being complete.
 
         Args:
             write: Writes one number.
-            spread: `error`, the standard error, or `interval`, the bootstrap interval.
         """
         value, error, n = self.fields()
         finished = n + self.undefined
@@ -335,9 +334,6 @@ class Cell:
             return str(value) or remarks[0]
         remarks += [f"{self.undefined} undefined"] * bool(n and self.undefined)
         text = value if isinstance(value, str) else write(value)
-        low, high = self.interval() if spread == "interval" else (None, None)
-        if low is not None and high is not None:
-            text += f" [{write(low)}, {write(high)}]"
-        elif error is not None:
+        if error is not None:
             text += f" ± {write(error)}"
         return f"{text} ({', '.join(remarks)})" if remarks else text

@@ -38,7 +38,7 @@ from unseen.studies.results.search_records import (
 )
 from unseen.studies.results.selection import Selected, at_validation, no_selection, selected
 from unseen.studies.results.study_folder import JobFolder, StudyFolder
-from unseen.studies.results.table_of_runs import table
+from unseen.studies.results.table_of_runs import Layout, table
 from unseen.studies.results.tables import Table
 from unseen.studies.settings.holdout import Task
 from unseen.studies.settings.length import in_words
@@ -148,7 +148,6 @@ class Results:
         metric: str | None = None,
         selection: str | None = None,
         test: str | None = None,
-        spread: str = "error",
     ) -> Table:
         """Return methods × tasks, mean ± standard error over seeds.
 
@@ -159,7 +158,6 @@ class Results:
             selection: Another rule than the study's, to compare them.
             test: The p against the reference, `wilcoxon` or `t` (default: `t` next to a paper's
                 p, else `wilcoxon`).
-            spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
         metric, rule = metric or self.metric, selection or self.study.selection
         check_known("metric", self.offered, metric)
@@ -175,9 +173,7 @@ class Results:
         else:
             results = [run for run, _ in runs]
         tasks = columns or tuple(task.name for task in self.tasks)
-        return table(
-            results,
-            metric=metric,
+        layout = Layout(
             methods=(*self.methods, *self.not_applicable),
             tasks=tasks,
             seeds=self.study.seed_list,
@@ -190,13 +186,11 @@ class Results:
                 *ends.notes(self.metric, self.study.patience is not None),
             ),
             title=self.study.title or self.study.name,
-            # Environments of the sources are not targets to rank or to test over.
-            reference=None if columns else self.study.reference,
-            test=test,
-            published=paper,
-            spread=spread,
             unit="environment" if columns else "target",
         )
+        # Environments of the sources are not targets to rank or to test over.
+        reference = None if columns else self.study.reference
+        return table(results, metric, layout, reference, test, paper)
 
     def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:
         """Yield the selected round of every finished job, with its source records."""

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from typing import Self
 
-from unseen.errors import UnseenError, check_known, choice
+from unseen.errors import UnseenError, check_known
 from unseen.studies.results.comparison import compare
 from unseen.studies.results.formats import caption, line, scale_of
 from unseen.studies.results.metric_name import MetricName
@@ -27,30 +29,65 @@ REASONS = {
 }
 
 
-def table(
-    results: Iterable[Selected], *, metric: str, methods: Sequence[str] = (),
-    tasks: Sequence[str] = (), seeds: Sequence[int] = (),
-    not_applicable: Mapping[str, str] | None = None, protocol: Sequence[str] = (), title: str = "",
-    reference: str | None = None, test: str | None = None, published: Printed | None = None,
-    spread: str = "error", unit: str = "target",
-) -> Table:  # fmt: skip
-    """Return the table of a metric over methods, tasks and seeds.
+#: Of a run: its method, task and seed.
+Key = tuple[str, str, int]
 
-    Args:
-        results: The selected round of every finished job.
-        metric: What to show.
+
+@dataclass(frozen=True)
+class Layout:
+    """What a table has beside its figures.
+
+    Attributes:
         methods: The rows; by default those of the results, as are tasks and seeds.
         tasks: The columns.
         seeds: The seeds that a cell should have.
         not_applicable: Method -> why it cannot run.
         protocol: Lines for the foot.
         title: What the table is called.
+        unit: What a task is, in a word.
+    """
+
+    methods: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    not_applicable: Mapping[str, str] = field(default_factory=dict)
+    protocol: Sequence[str] = ()
+    title: str = ""
+    unit: str = "target"
+
+    def of_runs(self, keys: Iterable[Key]) -> Self:
+        """Return the layout with the methods, tasks and seeds of runs where it names none."""
+        every = tuple(keys)
+        ran = dict.fromkeys(self.methods or (*(m for m, _, _ in every), *self.not_applicable))
+        whole = replace(
+            self,
+            methods=tuple(ran),
+            tasks=tuple(self.tasks or dict.fromkeys(t for _, t, _ in every)),
+            seeds=tuple(self.seeds or sorted({s for _, _, s in every})),
+        )
+        if not (whole.methods and whole.tasks and whole.seeds):
+            raise UnseenError("a table needs a method, a task and a seed; no job is finished yet.")
+        return whole
+
+
+def table(
+    results: Iterable[Selected],
+    metric: str,
+    layout: Layout | None = None,
+    reference: str | None = None,
+    test: str | None = None,
+    published: Printed | None = None,
+) -> Table:
+    """Return the table of a metric over methods, tasks and seeds.
+
+    Args:
+        results: The selected round of every finished job.
+        metric: What to show.
+        layout: What the table has beside its figures.
         reference: The method that all others are compared with, in two more columns.
         test: Which p is shown there, `wilcoxon` or `t`; None: `t` next to a paper's p, else the
             other.
         published: A paper's figures, in rows below, and how far ours are from them.
-        spread: `error`, the standard error, or `interval`, the bootstrap interval.
-        unit: What a task is, in a word.
 
     Note:
         `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst`,
@@ -60,60 +97,44 @@ def table(
     Example:
         >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
         ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
-        >>> print(table(runs, metric="accuracy", protocol=["selection: source-validation"]))
+        >>> print(table(runs, "accuracy", Layout(protocol=["selection: source-validation"])))
         method           0          15     average       worst
         ------------------------------------------------------
         fedavg  91.0 ± 1.0  83.0 ± 3.0  87.0 ± 2.0  83.0 ± 3.0
         accuracy in percent, mean ± standard error over 2 seeds; higher is better
         selection: source-validation
     """
-    choice("spread", spread, ("error", "interval"))
-    refused, printed, lower = not_applicable or {}, published or Printed(), less_is_better(metric)
-    runs: dict[tuple[str, str, int], Selected] = {}
-    for run in results:
-        check_known("metric", run.metrics, metric)
-        if (key := (run.method, run.task, run.seed)) in runs:
-            raise UnseenError(f"one result per method, task and seed; found two of {key}.")
-        runs[key] = run
-    methods = tuple(dict.fromkeys(methods or (*(m for m, _, _ in runs), *refused)))
-    tasks = tuple(tasks or dict.fromkeys(t for _, t, _ in runs))
-    seeds = tuple(seeds or sorted({s for _, _, s in runs}))
-    if not (methods and tasks and seeds):
-        raise UnseenError("a table needs a method, a task and a seed; no job is finished yet.")
+    runs = by_key(results, metric)
+    layout = (layout or Layout()).of_runs(runs)
+    printed, lower = published or Printed(), less_is_better(metric)
+    methods, tasks, seeds = tuple(layout.methods), tuple(layout.tasks), tuple(layout.seeds)
     present = tuple(runs[key] for key in product(methods, tasks, seeds) if key in runs)
-
-    def cell(method: str, over: Sequence[str], summary: Summary) -> Cell:
-        """Return the summary of the tasks in `over`, per seed that finished all of them."""
-        keys = [[(method, t, s) for t in over] for s in seeds]
-        full = [[runs[k].metrics[metric] for k in ks] for ks in keys if all(k in runs for k in ks)]
-        values = [summary([x for x in xs if x is not None]) for xs in full if None not in xs]
-        return Cell(tuple(values), len(full) - len(values), len(seeds), method not in refused)
-
     ordered = MetricName.parse(metric).best is None
     lacking = _lacking(present, metric, tasks)
     counted = tuple(t for t in tasks if t not in lacking)
-    parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (counted, mean)]
-    worst = ordered and len(tasks) > 1
-    if worst:
-        parts.append((counted, max if lower else min))
-    columns = (*tasks, "average", *["worst"] * worst)
-    cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
-    bad = 0.9 if lower else 0.1
-    bad_end = partial(quantile, share=bad)
-    tail = tuple(cell(m, counted, bad_end) for m in methods if ordered and len(tasks) >= FEW)
-    notes = [caption(metric, len(seeds), spread, lower)]
-    summaries = (*columns[len(tasks) :], *[f"{100 * bad:.0f}th percentile"] * bool(tail))
-    if lacking:
-        over = either(
-            (*summaries, *(("rank", "p") if reference is not None and ordered else ())), "and"
-        )
-        omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
-        notes.append(
-            f"{over} over the {len(counted)} of {len(tasks)} {unit}s "
-            f"where {metric} is defined; not at: {omitted}"
-        )
+    parts: dict[str, tuple[Sequence[str], Summary]] = {task: ((task,), mean) for task in tasks}
+    parts["average"] = counted, mean
+    if ordered and len(tasks) > 1:
+        parts["worst"] = counted, max if lower else min
+    cells = tuple(
+        tuple(_cell(runs, metric, layout, method, *part) for part in parts.values())
+        for method in methods
+    )
+    share = 0.9 if lower else 0.1
+    bad_end = partial(quantile, share=share)
+    tail = tuple(
+        _cell(runs, metric, layout, method, counted, bad_end)
+        for method in methods
+        if ordered and len(tasks) >= FEW
+    )
+    columns = tuple(parts)
+    summaries = (*columns[len(tasks) :], *[f"{100 * share:.0f}th percentile"] * bool(tail))
+    notes = [caption(metric, len(seeds), lower)]
+    compared = reference is not None and ordered
+    notes += _left_out(metric, layout, lacking, (*summaries, *(("rank", "p") if compared else ())))
     notes += _undefined(present, metric, summaries, lacking)
     notes += _beaten(present, metric, len(seeds))
+    refused = layout.not_applicable
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None and ordered:
@@ -124,12 +145,63 @@ def table(
         notes += comparison.notes
     differences = printed.differences(methods, columns, cells, scale_of(metric))
     notes += [DIFFERENCES] * bool(differences) + list(printed.notes)
-    lines = tuple(map(line, [*dict.fromkeys(notes), *protocol]))
     return Table(
-        metric, methods, columns, cells, present, lines, line(title), comparison,
-        printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
-        tail, unit, counted,
-    )  # fmt: skip
+        metric,
+        methods,
+        columns,
+        cells,
+        present,
+        tuple(map(line, [*dict.fromkeys(notes), *layout.protocol])),
+        line(layout.title),
+        comparison,
+        printed.texts(comparison.columns[1] if comparison else None),
+        differences,
+        tasks,
+        tail,
+        layout.unit,
+        counted,
+    )
+
+
+def by_key(results: Iterable[Selected], metric: str) -> dict[Key, Selected]:
+    """Return the runs by method, task and seed, each of which may be there once."""
+    runs: dict[Key, Selected] = {}
+    for run in results:
+        check_known("metric", run.metrics, metric)
+        if (key := (run.method, run.task, run.seed)) in runs:
+            raise UnseenError(f"one result per method, task and seed; found two of {key}.")
+        runs[key] = run
+    return runs
+
+
+def _cell(
+    runs: Mapping[Key, Selected],
+    metric: str,
+    layout: Layout,
+    method: str,
+    over: Sequence[str],
+    summary: Summary,
+) -> Cell:
+    """Return the summary of the tasks in `over`, per seed that finished all of them."""
+    keys = [[(method, t, s) for t in over] for s in layout.seeds]
+    full = [[runs[k].metrics[metric] for k in ks] for ks in keys if all(k in runs for k in ks)]
+    values = [summary([x for x in xs if x is not None]) for xs in full if None not in xs]
+    undefined, applies = len(full) - len(values), method not in layout.not_applicable
+    return Cell(tuple(values), undefined, len(layout.seeds), applies)
+
+
+def _left_out(
+    metric: str, layout: Layout, lacking: Mapping[str, str], summaries: Sequence[str]
+) -> list[str]:
+    """Return a line on the tasks that no summary counts, if there are any."""
+    if not lacking:
+        return []
+    count = len(layout.tasks)
+    omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
+    return [
+        f"{either(summaries, 'and')} over the {count - len(lacking)} of {count} {layout.unit}s "
+        f"where {metric} is defined; not at: {omitted}"
+    ]
 
 
 def _lacking(runs: Sequence[Selected], metric: str, tasks: Sequence[str]) -> dict[str, str]:

@@ -35,7 +35,6 @@ class Table:
         published: Figures of a paper, as rows of texts by column.
         differences: A paper's label -> method of ours -> column -> ours minus theirs.
         tasks: The columns that are not summaries.
-        spread: What follows a mean: its standard `error`, or `interval`.
         tail: Each method's tenth percentile over tasks, next to the worst where tasks are many.
         unit: What a task is, in a word.
         counted: The tasks that summaries and ranks are over.
@@ -52,7 +51,6 @@ class Table:
     published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Mapping[str, Gap]]] = field(default_factory=dict)
     tasks: tuple[str, ...] = ()
-    spread: str = "error"
     tail: tuple[Cell, ...] = ()
     unit: str = "target"
     counted: tuple[str, ...] = ()
@@ -138,7 +136,7 @@ class Table:
         columns = (*self.columns, *[self.tail_name] * tail, *further)
         rows = [[cell(name, PLAIN) for name in ("method", *columns)]]
         for i, (method, row) in enumerate(zip(self.methods, cells, strict=True)):
-            texts = (c.text(self.number_text, self.spread) for c in row)
+            texts = (c.text(self.number_text) for c in row)
             fields = (cell(t, m.get(i, PLAIN)) for t, m in zip(texts, marks, strict=True))
             compared = self.comparison.fields(method) if self.comparison else ()
             rows.append([cell(method, PLAIN), *fields, *(cell(t, PLAIN) for t in compared)])

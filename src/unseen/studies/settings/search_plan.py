@@ -9,9 +9,8 @@ from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
 from unseen.studies.settings.holdout import Groups, Task
 from unseen.studies.settings.length import length
-from unseen.studies.settings.one_line import Expression, Line
 from unseen.studies.settings.search_space import Space
-from unseen.studies.settings.wording import Settings
+from unseen.studies.settings.wording import Expression, Line, Settings
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -22,11 +22,10 @@ from unseen.studies.settings.default_network import (
 from unseen.studies.settings.holdout import PLANS, TABLES, Fixed, Holdout, Name
 from unseen.studies.settings.length import with_length
 from unseen.studies.settings.named import put_all, settings_of
-from unseen.studies.settings.one_line import Expression, Line
 from unseen.studies.settings.published import printed_in
 from unseen.studies.settings.search_plan import Tune
 from unseen.studies.settings.training import Count, Recipe
-from unseen.studies.settings.wording import Settings
+from unseen.studies.settings.wording import Expression, Line, Settings
 
 Share = Annotated[float, Field(strict=True, gt=0, le=1)]
 Figure = tuple[str, str] | str

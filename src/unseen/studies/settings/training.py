@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
-from unseen.studies.settings.one_line import Expression
-from unseen.studies.settings.wording import Settings
+from unseen.studies.settings.wording import Expression, Settings
 
 if TYPE_CHECKING:
     from unseen.core.labels import Kind
@@ -112,9 +111,15 @@ class Recipe(Settings):
         adaptive = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
         server = _part("server", self.server, {"add": Add, **optimisers, **adaptive})
         unchanged = {
-            "steps", "batch_size", "drop_last", "keep_optimiser", "buffers", "weights", "average",
+            "steps",
+            "batch_size",
+            "drop_last",
+            "keep_optimiser",
+            "buffers",
+            "weights",
+            "average",
             "ensemble",
-        }  # fmt: skip
+        }
         return Training(
             optimiser=_part("optimiser", self.optimiser, optimisers),
             epochs=None if self.steps is not None else self.epochs or 1,

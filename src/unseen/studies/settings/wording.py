@@ -7,11 +7,12 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from unseen.errors import UnseenError
+from unseen.visible import hidden
 
 #: How limits of a number are said, by the attribute that pydantic keeps them in.
 LIMITS = {"gt": "greater than {}", "ge": "of at least {}", "lt": "less than {}", "le": "at most {}"}
@@ -172,3 +173,28 @@ def either(names: Sequence[str], word: str = "or") -> str:
     """Return the names as a list in a sentence."""
     *most, last = names
     return f"{', '.join(most)} {word} {last}" if most else last
+
+
+REMEDY = "Leave it out; a quoted text within an expression may have it as an escape, such as \\n."
+
+
+def _checked(text: str, but: str) -> str:
+    if steering := hidden(text, but):
+        first = steering[0]
+        where = f"U+{ord(first):04X} at place {text.index(first) + 1} of {short(text)}"
+        what = f"it must be one line without hidden characters; found {where}."
+        raise UnseenError(what, remedy=REMEDY, found=where)
+    return text
+
+
+def _name(text: str) -> str:
+    return _checked(text, "")
+
+
+def _expression(text: str) -> str:
+    return _checked(text, "\t")  # which separates the cells of some tables
+
+
+#: A name or title, and an expression, that show all that they are.
+Line = Annotated[str, AfterValidator(_name)]
+Expression = Annotated[str, AfterValidator(_expression)]

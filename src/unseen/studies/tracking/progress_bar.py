@@ -124,17 +124,27 @@ def _in_terminal(first: Reached) -> Iterator[Callable[[Reached], None]]:
             past = (task.elapsed or 0.0) - at
             return Text("left: ?" if left is None else f"left: {clock(max(0.0, left - past))}")
 
-    columns = ("{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), first.unit,
-               rich.TimeElapsedColumn(), Left())  # fmt: skip
+    columns = (
+        "{task.description}",
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        first.unit,
+        rich.TimeElapsedColumn(),
+        Left(),
+    )
     # Ten drawings a second, as usual, take a tenth of a core from what they tell of.
     with rich.Progress(*columns, transient=True, refresh_per_second=2) as progress:
         task = progress.add_task(
             "running", total=first.total, completed=first.count, left=None, at=0.0
         )
         yield lambda now: progress.update(
-            task, completed=now.count, total=now.total, description=now.text or "running",
-            left=now.left, at=now.past,
-        )  # fmt: skip
+            task,
+            completed=now.count,
+            total=now.total,
+            description=now.text or "running",
+            left=now.left,
+            at=now.past,
+        )
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from unseen.core.atomic import write_atomically
 from unseen.core.record_lines import Record
 from unseen.errors import absent, nearest
 from unseen.studies.results.records import Job
@@ -99,10 +98,8 @@ def finite(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
 
 
-#: Next to the event files of a job: the digest of the records that they hold.
-DIGEST = "records.sha256"
-#: Tags by which a job's run is found again: its study's folder, its place, its records.
-FOLDER, PLACE, DONE = "unseen.folder", "unseen.job", "unseen.records"
+#: Tags by which a job's run is found again: its study's folder and its place.
+FOLDER, PLACE = "unseen.folder", "unseen.job"
 #: MLflow's limits: letters of a name and a value, runs of a search, metrics of a request.
 NAME, VALUE, RUNS, BATCH = 200, 500, 50_000, 1000
 
@@ -121,12 +118,11 @@ class TensorBoard:
     def of(cls, study: StudyFolder) -> Self:
         return cls(study.path / "tensorboard")
 
-    def digest(self, place: str) -> str:
-        """Return the digest of the records that are there of a job; "" where none are."""
-        file = self.root / place / DIGEST
-        return file.read_text() if file.exists() else ""
+    def has(self, job: JobFolder) -> bool:
+        """Return whether the job was written before."""
+        return (self.root / job.place).exists()
 
-    def write(self, job: JobFolder, digest: str) -> None:
+    def write(self, job: JobFolder) -> None:
         """Write a finished job in place of what is there of it."""
         from torch.utils.tensorboard import SummaryWriter
 
@@ -135,7 +131,6 @@ class TensorBoard:
         with SummaryWriter(str(folder)) as writer:  # type: ignore[no-untyped-call]
             for (tag, step), value in in_order(points(job)):
                 writer.add_scalar(tag, value, step)  # type: ignore[no-untyped-call]
-        write_atomically(folder / DIGEST, digest.encode())
 
 
 @dataclass
@@ -181,11 +176,11 @@ class MLflow:
             client, id, tag, settings, {run.data.tags.get(PLACE, ""): run for run in existing}
         )
 
-    def digest(self, place: str) -> str:
-        """Return the digest of the records that are there of a job; "" where none are."""
-        return self.runs[place].data.tags.get(DONE, "") if place in self.runs else ""
+    def has(self, job: JobFolder) -> bool:
+        """Return whether the job was written before."""
+        return job.place in self.runs
 
-    def write(self, job: JobFolder, digest: str) -> None:
+    def write(self, job: JobFolder) -> None:
         """Write a finished job in place of what is there of it: FAILED where it diverged."""
         from mlflow.entities import Metric, Param
 
@@ -204,7 +199,6 @@ class MLflow:
         if why := job.mark.get("diverged"):
             self.client.set_tag(run, "diverged", str(why)[:VALUE])
         self.client.set_terminated(run, "FAILED" if why else "FINISHED")
-        self.client.set_tag(run, DONE, digest)
 
 
 def in_order(points: Points) -> list[tuple[tuple[str, int], float]]:
@@ -253,34 +247,6 @@ def listed(text: str) -> tuple[str, ...]:
     return names
 
 
-def track(folder: Path, names: Sequence[str]) -> list[str]:
-    """Write to each tracker the finished jobs of a folder that it lacks; return a line on each.
-
-    Args:
-        folder: The study's folder.
-        names: Names in `TRACKERS`.
-
-    Raises:
-        UnseenError: A tracker is unknown or not installed.
-    """
-    check(names)
-    study, lines = StudyFolder.open(folder), []
-    for name in names:
-        tracker = TRACKERS[name](study)
-        count = sum(_write(tracker, job) for job in study.jobs() if job.finished)
-        lines.append(f"{name}: {count} jobs written")
-    return lines
-
-
-def _write(tracker: Tracker, job: JobFolder) -> bool:
-    """Write a finished job unless the tracker holds its records; return whether it was written."""
-    digest = hashlib.sha256(json.dumps(job.mark.get("records")).encode()).hexdigest()
-    if tracker.digest(job.place) == digest:
-        return False
-    tracker.write(job, digest)
-    return True
-
-
 class JobTracking:
     """Writes the jobs of a running study as they end. A tracker that fails is left out.
 
@@ -293,8 +259,13 @@ class JobTracking:
         self.folder, self.names = folder, list(names)
         self.trackers: dict[str, Tracker] = {}
 
-    def write(self, job: Job) -> None:
-        """Write a job that has ended."""
+    def write(self, job: Job, before: bool = False) -> None:
+        """Write a job.
+
+        Args:
+            job: The job.
+            before: Whether it ended in an earlier run, which may have written it already.
+        """
         if not self.names:
             return
         study = StudyFolder.open(self.folder)
@@ -302,7 +273,9 @@ class JobTracking:
             try:
                 if name not in self.trackers:
                     self.trackers[name] = TRACKERS[name](study)
-                _write(self.trackers[name], study.job(job))
+                tracker, ended = self.trackers[name], study.job(job)
+                if not (before and tracker.has(ended)):
+                    tracker.write(ended)
             except Exception as error:
                 self.names.remove(name)
                 kind = type(error).__name__
