@@ -6,22 +6,22 @@ import dataclasses
 import inspect
 import json
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from support.command_line import Command
 
 from unseen import UnseenError
 from unseen.cli.catalogue import (
     CATALOGUES,
-    FAMILIES,
     clock,
     compositions,
     list_methods,
     list_studies,
     page,
-    pages,
 )
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import cited
@@ -29,11 +29,14 @@ from unseen.methods.combine import PPDG
 from unseen.studies.execution import Study
 from unseen.studies.settings.named import named_studies
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from method_pages import DOCS, FAMILIES, pages  # noqa: E402
 
 
 def test_the_methods_pages_are_those_of_the_code():
-    written = {path.name: path.read_text("utf-8") for path in (DOCS / "methods").glob("*.md")}
+    written = {path.name: path.read_text("utf-8") for path in DOCS.glob("*.md")}
     assert written == pages(), "run `make docs`"
 
 
@@ -150,6 +153,11 @@ def test_studies_are_listed_with_how_long_they_take() -> None:
         number, unit = times[name].split()
         assert float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit] == pytest.approx(minutes, 0.1)
     assert all(times[name].startswith("~") for name in kept["estimated"].keys() - kept["ran"])
+
+
+def test_an_unknown_list_names_the_nearest(unseen: Command) -> None:
+    ran = unseen("list", "model")
+    assert ran.code == 2 and "did you mean 'models'" in ran.err
 
 
 def test_times_for_people() -> None:
