@@ -47,7 +47,7 @@ install: .venv/installed
 	touch $@
 
 docs: install
-	$(BIN)/python -c "from unseen.cli.catalogue import write_pages; write_pages('docs/methods')"
+	$(BIN)/python tools/method_pages.py
 
 # The pages of docs as a site, in build/site. The variable silences advice on MkDocs 2.
 site: install

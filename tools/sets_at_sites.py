@@ -22,8 +22,8 @@ from unseen.core.atomic import write_atomically
 from unseen.core.metrics.evaluation import METRICS, loss
 from unseen.core.outputs import probabilities
 from unseen.data import load
-from unseen.methods.exact.conformal import Scores
-from unseen.methods.exact.scaling import Calibration
+from unseen.serving.calibration import Calibration
+from unseen.serving.conformal import Scores
 from unseen.serving.decisions import decide_by
 from unseen.serving.fit import study_of
 from unseen.serving.one_model import answers_of, fit_model, left_out, validation_of

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from support.command_line import Command
 
 from unseen import UnseenError
 from unseen.cli.catalogue import (
     CATALOGUES,
-    FAMILIES,
     clock,
     compositions,
     list_methods,
     list_studies,
     page,
-    pages,
 )
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import cited
@@ -27,11 +27,14 @@ from unseen.methods.combine import PPDG
 from unseen.studies.execution import Study
 from unseen.studies.settings.named import minutes, named_studies
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from method_pages import DOCS, FAMILIES, pages  # noqa: E402
 
 
 def test_the_methods_pages_are_those_of_the_code():
-    written = {path.name: path.read_text("utf-8") for path in (DOCS / "methods").glob("*.md")}
+    written = {path.name: path.read_text("utf-8") for path in DOCS.glob("*.md")}
     assert written == pages(), "run `make docs`"
 
 
@@ -148,6 +151,11 @@ def test_studies_are_listed_with_how_long_they_take() -> None:
         number, unit = times[name].split()
         assert float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit] == pytest.approx(took, 0.1)
     assert all(times[name].startswith("~") for name in kept["estimated"].keys() - kept["ran"])
+
+
+def test_an_unknown_list_names_the_nearest(unseen: Command) -> None:
+    ran = unseen("list", "model")
+    assert ran.code == 2 and "did you mean 'models'" in ran.err
 
 
 def test_times_for_people() -> None:

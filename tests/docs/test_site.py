@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from unseen.cli.catalogue import escaped, markdown
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "tools"))
+
+from method_pages import escaped, markdown  # noqa: E402
 
 
 def test_prose_keeps_its_signs_and_equations_stay_as_they_are() -> None:

@@ -18,7 +18,7 @@ from support.hall import OPEN, Answer, Hall, kits
 from test_bounds_of_answers import SITES, _quick, spoilt, trains, written
 
 from unseen.errors import BadReply, UnseenError
-from unseen.methods.exact.thresholds import EDGES
+from unseen.serving.thresholds import EDGES
 from unseen.sites.asked_studies import choosing_study
 from unseen.sites.flower import choice_run, model_run, server_run
 from unseen.sites.flower.answers import figures_of

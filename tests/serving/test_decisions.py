@@ -18,9 +18,9 @@ from torch.nn.functional import one_hot
 from unseen import Model, Training, method
 from unseen.data.networks.mixture import Mixture
 from unseen.errors import UnseenError
-from unseen.methods.exact.conformal import pool
-from unseen.serving.decisions import Decisions, last_layer
-from unseen.serving.directory import Trained, read
+from unseen.serving.conformal import pool
+from unseen.serving.decisions import Decisions
+from unseen.serving.directory import Trained
 from unseen.serving.evaluation.answer_curves import net_benefit
 from unseen.serving.evaluation.breakdown import (
     Answers,
@@ -32,6 +32,7 @@ from unseen.serving.evaluation.breakdown import (
 )
 from unseen.serving.evaluation.measures import Measured
 from unseen.serving.fit import study_of, train
+from unseen.serving.novelty import last_layer
 from unseen.serving.policy import Policy, policy_of
 
 
@@ -168,22 +169,11 @@ def test_the_net_benefit_is_vickers_and_elkins() -> None:
     assert net_benefit(score, label, [0.2]) == pytest.approx([2 / 4 - 1 / 4 * 0.25])
 
 
-def test_sites_keep_their_own_intercepts(tmp_path: Path) -> None:
-    study = study_of(str(table_study(tmp_path)), {})
-    trained = train(study, tmp_path / "model", calibrate="site")
-    x = torch.randn(3, *trained.inputs.shape)
-    everyone = trained.outputs(x)
-    trained.at("north")
-    assert not trained.outputs(x).equal(everyone)
-    trained.at(None)
-    assert trained.outputs(x).equal(everyone) and read(trained.folder).outputs(x).equal(everyone)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"leave_out": 2}, "three training sites or more"),
-        ({"calibrate": "foo"}, "must be one of"),
+        ({"calibrate": "site"}, "must be one of"),
     ],
 )
 def test_what_cannot_be_decided_is_refused_before_anything_trains(

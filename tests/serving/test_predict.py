@@ -182,7 +182,7 @@ def test_an_archive_of_images(of_photos: Trained, tmp_path: Path) -> None:
         (("--out", "x.json", "--format", "csv"), "its name says jsonl, --format csv"),
         (("--format", "parquet"), "--out FILE.parquet"),
         (("--keep", "id"), "copies columns of a csv file"),
-        (("--as-site", "north"), "nothing separate for the site 'north'"),
+        (("--as-site", "north"), "no statistics of the site 'north'"),
         (("--device", "tpu"), "device must be cpu or cuda"),
     ],
 )

@@ -13,10 +13,10 @@ from support.command_line import Command
 from support.federations import write_table
 
 from unseen.errors import UnseenError
-from unseen.methods.exact.thresholds import Counts, class_counts, describe, threshold
 from unseen.serving.directory import Trained
 from unseen.serving.http.endpoint import Service, rows_of_json
 from unseen.serving.policy import policy_of
+from unseen.serving.thresholds import Counts, class_counts, describe, threshold
 
 HEAD = "age,dose,drug"
 

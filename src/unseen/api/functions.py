@@ -48,7 +48,7 @@ def train(
         out: The model's directory.
         method: Of several, which.
         holdout: The domain to evaluate on and not to train on.
-        calibrate: `temperature`, `platt`, `site` or `none`.
+        calibrate: `temperature`, `platt` or `none`.
         leave_out: Groups of sites that are left out in turn, for calibration and prediction sets.
         data_dir: Where data files are.
         progress: Whether to show a bar.

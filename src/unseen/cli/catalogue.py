@@ -1,11 +1,9 @@
-"""Lists of what is there by name, and the pages of methods."""
+"""Lists of what is there by name, and what `unseen show` prints of a method."""
 
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -21,14 +19,17 @@ from unseen.studies.settings.search_space import declared
 
 Cells = list[tuple[str, ...]]
 Rows = tuple[tuple[str, ...], Cells]
-#: What Markdown would take for more than a sign.
-SIGNS = re.compile(r"\*|<(?=\S)|(?<![\w\u0300-\u036f])_|_(?!\w)")
 
 
 def list_methods() -> Rows:
     """Return methods and modifiers, each with its first line and its source."""
-    rows: Cells = [(n, _first(part), _source(method(n).references)) for n, part in METHODS.items()]
-    rows += [(f"+{n}", _first(part), _source(_added(_alone(n)))) for n, part in MODIFIERS.items()]
+    rows: Cells = [
+        (n, first_line(part), _source(method(n).references)) for n, part in METHODS.items()
+    ]
+    rows += [
+        (f"+{n}", first_line(part), _source(added_references(alone(n))))
+        for n, part in MODIFIERS.items()
+    ]
     return ("method", "what it does", "source"), rows
 
 
@@ -47,7 +48,7 @@ def list_models() -> Rows:
     rows: Cells = []
     for name, factory in MODELS.items():
         defaults = ", ".join(f"{o}={p.default!r}" for o, p in options(factory).items())
-        rows.append((name, _first(factory), defaults))
+        rows.append((name, first_line(factory), defaults))
     return ("model", "what it is", "options"), rows
 
 
@@ -138,17 +139,19 @@ def page(name: str) -> str:
     if "+" in path or "(" in path:
         composed = method(f"fedavg+{path}" if add else path)
         names = [f"{'+' * (add or i > 0)}{call.name}" for i, call in enumerate(parse(path))]
-        return "\n\n".join([composed.name, *(_section(_parts(n)[0]) for n in names)])
-    return "\n\n".join(map(_section, _parts(name)))
+        return "\n\n".join([composed.name, *(_section(parts_of(n)[0]) for n in names)])
+    return "\n\n".join(map(_section, parts_of(name)))
 
 
-def _parts(name: str) -> list[dict[str, Any]]:
+def parts_of(name: str) -> list[dict[str, Any]]:
     """Return what is to be said of a method, of its modifier, or of both."""
     add, path = name.startswith("+"), name.removeprefix("+")
     if ":" in name:
         part: Callable[..., Any] = own_part("method", path)
         example = part(method("fedavg")) if add else method(path)
-        return [_facts(name, part, example, _added(example) if add else example.references)]
+        return [
+            _facts(name, part, example, added_references(example) if add else example.references)
+        ]
     key, parts = fold(path), []
     if key not in METHODS and key not in MODIFIERS:
         raise nearest("method", name, {**METHODS, **MODIFIERS})
@@ -156,75 +159,9 @@ def _parts(name: str) -> list[dict[str, Any]]:
         example = method(key)
         parts.append(_facts(key, METHODS[key], example, example.references))
     if key in MODIFIERS:
-        example = _alone(key)
-        parts.append(_facts(f"+{key}", MODIFIERS[key], example, _added(example)))
+        example = alone(key)
+        parts.append(_facts(f"+{key}", MODIFIERS[key], example, added_references(example)))
     return parts
-
-
-def pages() -> dict[str, str]:
-    """Return file name -> Markdown: a page for each method and modifier, and their index."""
-    names = list(dict.fromkeys((*METHODS, *MODIFIERS)))
-    files = {f"{name}.md": _markdown(name) for name in names}
-    lines = {title: list(map(_line, members)) for title, members in FAMILIES.items()}
-    index = render("unseen.cli", "templates/methods.md.jinja", families=lines)
-    return {"README.md": index} | files
-
-
-def _line(name: str) -> tuple[str, str, str]:
-    """Return how a method or modifier is written, what it does, and its source in short."""
-    path = name.removeprefix("+")
-    part = METHODS[path] if path == name else MODIFIERS[path]
-    references = method(path).references if path == name else _added(_alone(path))
-    link = f"[{name}]({path}.md)"
-    if path == name and path in MODIFIERS:
-        link += f" (`+{path}`)"
-    sources = references if len(references) == 2 else references[:1]
-    return link, escaped(_first(part)).rstrip("."), "; ".join(map(_short, sources))
-
-
-def _short(reference: Reference) -> str:
-    """Return the first author and the year of a reference."""
-    first, *others = reference.text.partition(". ")[0].split(", ")
-    year = re.findall(r"\b(?:19|20)\d\d\b", reference.text)[-1]
-    joint = others or first.endswith(" et al")
-    return f"{first.removesuffix(' et al')}{' et al.' if joint else ''} {year}"
-
-
-def _markdown(name: str) -> str:
-    """Return a method's page in Markdown, its modifier below it."""
-    parts = _parts(name)
-    references = dict.fromkeys(r for part in parts for r in part["references"])
-    return render(
-        "unseen.cli", "templates/method.md.jinja", name=name, parts=parts,
-        references=references, markdown=markdown, escaped=escaped,
-    )  # fmt: skip
-
-
-def markdown(text: str) -> str:
-    """Return a docstring's text as Markdown, its indented equations as blocks of code."""
-    blocks = text.split("\n\n")
-    return "\n\n".join(b if b.startswith("    ") else escaped(b) for b in blocks)
-
-
-def escaped(text: str) -> str:
-    """Return prose whose signs Markdown shows as they are; code in backticks is left alone."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(p if i % 2 else SIGNS.sub(_escape, p) for i, p in enumerate(parts))
-
-
-def _escape(sign: re.Match[str]) -> str:
-    return "&lt;" if sign[0] == "<" else f"\\{sign[0]}"
-
-
-def write_pages(folder: str | Path) -> None:
-    """Write `pages` into a folder, and remove other pages from it."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = pages()
-    for stale in set(folder.glob("*.md")) - {folder / name for name in texts}:
-        stale.unlink()
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _section(facts: dict[str, Any]) -> str:
@@ -266,7 +203,8 @@ def _kind_of(parameter: inspect.Parameter) -> str:
     return text
 
 
-def _alone(modifier: str) -> Method:
+def alone(modifier: str) -> Method:
+    """Return a modifier on fedavg, or on fedsgd where it refuses fedavg."""
     add = MODIFIERS[modifier]
     try:
         return add(METHODS["fedavg"](Training()))
@@ -274,13 +212,14 @@ def _alone(modifier: str) -> Method:
         return add(METHODS["fedsgd"](Training()))
 
 
-def _first(part: Callable[..., object]) -> str:
+def first_line(part: Callable[..., object]) -> str:
+    """Return the first sentence of a docstring."""
     paragraph = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")
     return sentence + stop.strip()
 
 
-def _added(example: Method) -> tuple[Reference, ...]:
+def added_references(example: Method) -> tuple[Reference, ...]:
     """Return what a modifier cites: all that its plain base does not, or what it repeats of it."""
     base = method(fold(parse(example.name)[0].name)).references
     return tuple(r for r in example.references if r not in base) or example.references[-1:]
@@ -289,39 +228,3 @@ def _added(example: Method) -> tuple[Reference, ...]:
 def _source(references: Sequence[Reference]) -> str:
     first, *others = (reference.text for reference in references)
     return " ".join([first, *others]) if len(others) < 2 else f"{first} And {len(others)} more."
-
-
-"""Methods and modifiers in the sections of their index: the four papers, then five families."""
-
-#: Section -> names, in the order of the page. A modifier without a method has its plus.
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "The four papers": (
-        "ppdg", "csac", "geometric", "fishr", "fedilc-inter", "fedilc-intra-arith",
-        "fedilc-intra-geo", "+ga",
-    ),
-    "Base algorithms": (
-        "deepall", "fedsgd", "fedavg", "fedprox", "scaffold", "fednova", "feddyn", "fedgloss",
-        "fedsam", "fedcurv",
-    ),
-    "Server rules: weights": (
-        "afl", "groupdro", "vrex", "eqrm", "qffl", "arfl", "fedcsa", "random-effects",
-    ),
-    "Server rules: directions": (
-        "pcgrad", "agrsum", "agrrand", "graddrop", "andmask", "sand-mask", "fedgma",
-        "geometric-abs", "fedomg", "fedgala", "mgda", "cagrad", "upgrad", "nash-mtl", "torchjd",
-    ),
-    "Server rules: robust": ("trimmed-mean", "median", "krum", "bounded"),
-    "Server steps": ("fedavgm", "fedadam", "fedyogi", "exp", "+compress"),
-    "Client parts: loss and gradient": (
-        "irm", "sd", "mldg", "coral", "fediir", "+anchor", "+mixup",
-    ),
-    "Client parts: features": (
-        "moon", "fpl", "fedadg", "fedsr", "rsc", "copa", "fedbn", "gperxan", "mixstyle",
-        "+shift", "+intercepts",
-    ),
-    "Client parts: images": ("am", "feddg", "harmofl", "fedccrl", "randconv", "jigen"),
-    "Averages, ensembles and exact fits": (
-        "+tail", "+swad", "+ema", "+ensemble", "bag", "stack", "portfolio", "glm", "boost",
-        "forest", "trees",
-    ),
-}  # fmt: skip

@@ -208,9 +208,11 @@ def list_(
     """List what there is by name."""
     from rich.table import Table
 
-    from unseen.cli.listing import listed
+    from unseen.cli.catalogue import CATALOGUES
+    from unseen.errors import check_known
 
-    header, rows = listed(what)
+    check_known("list", CATALOGUES, what)
+    header, rows = CATALOGUES[what]()
     table = Table(*header)
     for row in rows:
         table.add_row(*row)

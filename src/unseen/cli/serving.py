@@ -15,7 +15,7 @@ from unseen.cli.model_use import end_with, export_of, name_code, name_faults
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR")]
 Count = Annotated[int, typer.Option(min=0)]
 Batch = Annotated[int | None, typer.Option(min=1)]
-#: A training site whose own BatchNorm statistics or intercepts are used.
+#: A training site whose own BatchNorm statistics are used.
 AsSite = Annotated[str | None, typer.Option(metavar="SITE")]
 AllowCode = Annotated[bool, typer.Option("--allow-code")]
 
@@ -54,8 +54,7 @@ def train(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         ranges: Keep what training's inputs were like, for `predict` to flag others; left out: where
             privacy.channel is clear and no noise was asked for.
-        calibrate: temperature, platt, site (Platt scaling, with intercepts of every site's own) or
-            none; left out: temperature with --leave-out, else none.
+        calibrate: temperature, platt or none; left out: temperature with --leave-out, else none.
         leave_out: Train again without each of this many groups of training sites, so that
             calibration, thresholds and prediction sets are of sites that no model had seen.
     """
@@ -138,7 +137,7 @@ def predict(
             row at least this often, such as 0.8.
         times: When to give survival, such as 90,365 (default: the ends of the model's intervals).
         runtime: torch, or onnx for its export.
-        as_site: Use this training site's own BatchNorm statistics or intercepts, if it has any.
+        as_site: Use this training site's own BatchNorm statistics, if the model has them.
         batch: Inputs per pass (default: 32 images or 512 rows).
         device: cpu or cuda.
         profile: Print where the time went.
@@ -232,7 +231,7 @@ def evaluate(
         page: Write all of it as one HTML file, with ROC, calibration and decision curves.
         runtime: torch, or onnx for its export.
         onnx: The export (default: its model.onnx).
-        as_site: Use this training site's own BatchNorm statistics or intercepts, if it has any.
+        as_site: Use this training site's own BatchNorm statistics, if the model has them.
         form: text, markdown, csv or json.
         out: A file (default: stdout).
         batch: Inputs per pass (default: 32 images or 512 rows).

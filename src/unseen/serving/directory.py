@@ -59,7 +59,6 @@ class Trained:
         sites: Training site -> BatchNorm statistics that it kept for itself.
         bounds: What training's inputs were like.
         decisions: What is kept of the sources to act by.
-        shift: The intercepts [C] of the calibration in use, of everyone or of a training site.
         trunk: The frozen part of the network, which makes features of images, if there is one.
     """
 
@@ -73,7 +72,6 @@ class Trained:
     sites: Mapping[str, Tensor]
     bounds: Bounds
     decisions: Decisions
-    shift: Tensor
     trunk: nn.Module | None = None
 
     def __repr__(self) -> str:
@@ -103,29 +101,19 @@ class Trained:
         """Whether it predicts a class for every pixel."""
         return self.spec.get("task") == SEGMENTATION
 
-    def separate(self, site: str) -> bool:
-        """Return whether a site has statistics or intercepts of its own."""
-        calibration = self.decisions.calibration
-        return site in self.sites or (calibration is not None and site in calibration.sites)
-
     def at(self, site: str | None) -> None:
-        """Use a training site's own statistics and intercepts, or those for everyone else.
+        """Use a training site's own BatchNorm statistics, or those for everyone else.
 
         Args:
             site: The site; None for everyone else.
         """
-        calibration = self.decisions.calibration
-        if site is not None and not self.separate(site):
-            own = {*self.sites, *(calibration.sites if calibration is not None else ())}
+        if site is not None and site not in self.sites:
             raise UnseenError(
-                f"the model has nothing separate for the site {site!r} (it has: "
-                f"{', '.join(sorted(own)) or 'none'}).",
-                remedy="Models trained with training.buffers = 'local' or --calibrate site have.",
+                f"the model has no statistics of the site {site!r} alone (it has those of: "
+                f"{', '.join(sorted(self.sites)) or 'none'}).",
+                remedy="Train with training.buffers = 'local', which keeps each site's.",
             )
         self.model.buffers.copy_(self.sites.get(site or "", self.buffers))
-        if calibration is not None:
-            shift = calibration.sites.get(site or "", calibration.shift)
-            self.shift.copy_(self.shift.new_tensor(shift))
 
     def outputs(self, x: Tensor) -> Tensor:
         """Return outputs [N, C], or [N, C, H, W], for inputs [N, ...]; numbers in their units."""
@@ -141,8 +129,7 @@ class Trained:
     def calibrated(self, outputs: Tensor) -> Tensor:
         """Return the network's outputs [N, C] calibrated, or in the label's units."""
         if self.decisions.calibration is not None:
-            shift = self.shift.to(outputs.device, outputs.dtype)
-            return outputs * self.decisions.calibration.scale + shift
+            return self.decisions.calibration(outputs)
         if self.scale is None:
             return outputs
         restored = self.scale.restored(outputs)
@@ -258,10 +245,9 @@ def _opened(
     inputs = from_json(spec["input"])
     buffers, bounds = model.buffers.clone(), bounds_of(spec, inputs)
     decisions = Decisions.read(spec, tensors)
-    shift = torch.tensor(decisions.calibration.shift if decisions.calibration is not None else ())
     trunk = trunk.to(device) if trunk is not None else None
     return Trained(
-        folder, spec, inputs, method, model, inbox, buffers, sites, bounds, decisions, shift, trunk
+        folder, spec, inputs, method, model, inbox, buffers, sites, bounds, decisions, trunk
     )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from safetensors.torch import load, save
+
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Method
 from unseen.core.metrics.evaluation import LOWER, METRICS, UNORDERED
@@ -16,16 +18,17 @@ from unseen.errors import UnseenError
 from unseen.serving import directory
 from unseen.serving.decisions import (
     KEY,
+    Calibrate,
     Evidence,
     check_calibrate,
     decide_by,
     disclosures,
     size_of,
-    with_novelty,
 )
 from unseen.serving.description import ROLES, card, not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.measures import Measured, cells, measured
+from unseen.serving.novelty import novelty_of
 from unseen.serving.one_model import RECORDS, answers_of, fit_model, left_out, validation_of
 from unseen.studies.execution.plan import Plan
 from unseen.studies.execution.prepare import Prepared
@@ -122,7 +125,7 @@ def train(
         ranges: Whether the directory keeps what training's inputs were like; see
             `description.usual_inputs`.
         expected: What `unseen choose` expects at a new site, for the card.
-        calibrate: `temperature`, `platt`, `site` or `none`; None for temperature with `leave_out`,
+        calibrate: `temperature`, `platt` or `none`; None for temperature with `leave_out`,
             else none.
         leave_out: Groups of training sites that are left out in turn: calibration, thresholds and
             prediction sets are then of sites that the model answering them had not seen. None for
@@ -162,7 +165,12 @@ def train(
             del spec[KEY]["sets"]  # they would promise too much
     private = reason or study.privacy.columns is not None
     if ranges is not False and not private and not fitted.prepared.masks:
-        tensors = with_novelty(spec, tensors, trained, fitted.prepared)
+        read = novelty_of(trained.model, trained.method, trained.inbox, fitted.prepared)
+        if read is not None:
+            novelty, layer = read
+            about = {"layer": layer, "sites": novelty.sites, "features": len(novelty.factor)}
+            spec.setdefault(KEY, {})["novelty"] = about
+            tensors = save(load(tensors) | novelty.tensors())
     left = spec["left the sites"]
     left["what"] += disclosures(spec.get(KEY, {}), classes)
     for traffic in left["by site"].values():
@@ -190,7 +198,7 @@ def train(
 
 def check_decisions(
     planned: Plan, prepared: Prepared, calibrate: str | None, leave_out: int | None, reason: str
-) -> str:
+) -> Calibrate:
     """Return the calibration that will be fitted; refuse what cannot be done with the model.
 
     Args:
@@ -242,7 +250,7 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
     roles = zip(ROLES, (prepared.sources, prepared.validators, prepared.targets), strict=True)
     sites = []
     for role, name, client in ((r, n, c) for r, clients in roles for n, c in clients.items()):
-        trained.at(name if trained.separate(name) else None)
+        trained.at(name if name in trained.sites else None)
         split = client.split("validation")
         outputs, y = answers_of(trained, prepared, split)
         units = split.meta.get(UNIT)

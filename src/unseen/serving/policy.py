@@ -10,10 +10,11 @@ from torch import Tensor
 from unseen.core.metrics.evaluation import OF_DECISIONS
 from unseen.core.outputs import predicted, probabilities
 from unseen.errors import UnseenError
-from unseen.methods.exact.thresholds import Threshold, describe, threshold
-from unseen.serving.decisions import Decisions, Features
+from unseen.serving.decisions import Decisions
 from unseen.serving.directory import Trained
 from unseen.serving.event_times import Times
+from unseen.serving.novelty import Features
+from unseen.serving.thresholds import Threshold, describe, threshold
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def policy_of(
 
     Args:
         trained: The model.
-        limit: A rule for the threshold, see `exact.thresholds.threshold`; None for the largest
+        limit: A rule for the threshold, see `thresholds.threshold`; None for the largest
             probability.
         abstain: The probability of an answer below which there is none.
         coverage: Of prediction sets and intervals.

@@ -17,7 +17,7 @@ from unseen.core.parts import innermost
 from unseen.core.replies import NOT_FINITE
 from unseen.engine.messages import Value
 from unseen.errors import BadReply
-from unseen.methods.exact.thresholds import EDGES
+from unseen.serving.thresholds import EDGES
 from unseen.sites.flower.terms import FAILED, PROTOCOL, REFUSED, RULE, Facts, Refused
 from unseen.studies.settings.wording import short
 from unseen.version import __version__

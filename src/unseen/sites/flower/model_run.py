@@ -26,13 +26,13 @@ from unseen.core.record_lines import to_line
 from unseen.engine.determinism import reproducible
 from unseen.engine.messages import INBOX, Parcel, Value
 from unseen.errors import UnseenError
-from unseen.methods.exact.thresholds import Counts
 from unseen.privacy import wire
 from unseen.serving import directory
 from unseen.serving.decisions import KEY, OF, disclosures
 from unseen.serving.description import ROLES, described
 from unseen.serving.fit import site_rows, write_pages
 from unseen.serving.one_model import RECORDS, check_buffers, one_job, trained_job, write_model
+from unseen.serving.thresholds import Counts
 from unseen.sites.asked_studies import model_study
 from unseen.sites.flower import terms
 from unseen.sites.flower.answers import Judge, figures_of, text_in

@@ -19,12 +19,12 @@ from unseen.data.dataset import UNIT
 from unseen.engine import client_memories
 from unseen.engine.messages import Value, named, to_inbox
 from unseen.methods.exact.node_rows import merged
-from unseen.methods.exact.thresholds import class_counts
 from unseen.serving import directory
 from unseen.serving.description import not_in_the_clear
 from unseen.serving.evaluation.measures import measured
 from unseen.serving.fit import write_pages
 from unseen.serving.one_model import RECORDS, in_use, with_trunk
+from unseen.serving.thresholds import class_counts
 from unseen.sites.flower import terms
 from unseen.sites.flower.admitted import Admitted
 from unseen.sites.flower.answers import COUNTS, RESULTS

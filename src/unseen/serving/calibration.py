@@ -14,7 +14,7 @@ Source:
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import torch
@@ -36,36 +36,27 @@ class Calibration:
         kind: Whether b is fitted.
         scale: a.
         shift: b, a number for each column of the outputs.
-        sites: Training site -> its own b.
     """
 
     kind: Kind
     scale: float
     shift: tuple[float, ...]
-    sites: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
-    def __call__(self, outputs: Tensor, site: str | None = None) -> Tensor:
+    def __call__(self, outputs: Tensor) -> Tensor:
         """Return calibrated outputs [N, C].
-
-        Args:
-            outputs: The model's [N, C].
-            site: A training site whose own intercepts to take; None for everyone else's.
 
         Example:
             >>> Calibration("temperature", 0.5, (0.0, 0.0))(torch.tensor([[0.0, 4.0]])).tolist()
             [[0.0, 2.0]]
         """
-        shift = self.shift if site is None else self.sites.get(site, self.shift)
-        return outputs * self.scale + outputs.new_tensor(shift)
+        return outputs * self.scale + outputs.new_tensor(self.shift)
 
     def to_json(self) -> dict[str, Any]:
-        sites = {name: list(shift) for name, shift in self.sites.items()}
-        return {"kind": self.kind, "scale": self.scale, "shift": list(self.shift), "sites": sites}
+        return {"kind": self.kind, "scale": self.scale, "shift": list(self.shift)}
 
     @classmethod
     def of_json(cls, content: Mapping[str, Any]) -> Self:
-        sites = {name: tuple(shift) for name, shift in content["sites"].items()}
-        return cls(content["kind"], content["scale"], tuple(content["shift"]), sites)
+        return cls(content["kind"], content["scale"], tuple(content["shift"]))
 
 
 def derivatives(theta: Tensor, outputs: Tensor, y: Tensor) -> Tensor:
@@ -97,26 +88,21 @@ def logits(outputs: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(z), z], 1) if z.shape[1] == 1 else z
 
 
-def minimise(
-    sums: Callable[[Tensor], Tensor], start: Tensor, toward: Tensor, free: Tensor | None = None
-) -> tuple[Tensor, int]:
+def minimise(sums: Callable[[Tensor], Tensor], start: Tensor) -> tuple[Tensor, int]:
     """Return the minimum of the summed loss and the penalty, and how often sites were asked.
 
-        ½ (log a − log a_0)² + ½ |b − b_0|²,   θ = (a, b), toward = (a_0, b_0)
+        ½ (log a − log a_0)² + ½ |b − b_0|²,   θ = (a, b), start = (a_0, b_0)
 
     Args:
         sums: θ [q] -> Σ_k w_k `derivatives` of site k; what is summed over sites.
-        start: The first θ.
-        toward: What the penalty draws θ to.
-        free: Which entries may move; None for all.
+        start: The first θ, to which the penalty draws.
     """
     q = len(start)
-    mask = torch.ones(q, dtype=torch.bool) if free is None else free
-    theta, step, best, asked = start.double(), torch.zeros(q), torch.inf, 0
+    theta, step, best, asked = start, torch.zeros(q), torch.inf, 0
     candidate, rate = theta, 1.0
     while asked < STEPS:
-        row, apart, slope = sums(candidate), candidate - toward, torch.ones(q, dtype=torch.float64)
-        apart[0], slope[0] = (candidate[0] / toward[0]).log(), 1 / candidate[0]
+        row, apart, slope = sums(candidate), candidate - start, torch.ones(q, dtype=torch.float64)
+        apart[0], slope[0] = (candidate[0] / start[0]).log(), 1 / candidate[0]
         asked += 1
         value = float(row[0] + apart.square().sum() / 2)
         if not value <= best + 1e-12 * abs(best):
@@ -125,8 +111,7 @@ def minimise(
             theta, best, rate = candidate, value, 1.0
             gradient = row[1 : 1 + q] + apart * slope
             hessian = row[1 + q :].view(q, q) + slope.square().diag()
-            step = torch.zeros(q, dtype=torch.float64)
-            step[mask] = torch.linalg.solve(hessian[mask][:, mask], gradient[mask])
+            step = torch.linalg.solve(hessian, gradient)
         candidate = theta - rate * step
         candidate[0] = candidate[0].clamp(min=LEAST)
         if float((candidate - theta).abs().max()) <= NEAR:
@@ -135,11 +120,7 @@ def minimise(
 
 
 def fit_calibration(
-    kind: Kind,
-    outputs: Mapping[str, Tensor],
-    y: Mapping[str, Tensor],
-    uniform: bool = True,
-    own: bool = False,
+    kind: Kind, outputs: Mapping[str, Tensor], y: Mapping[str, Tensor], uniform: bool = True
 ) -> tuple[Calibration, int]:
     """Fit a calibration to the sites' outputs, by what each of them would send.
 
@@ -148,7 +129,6 @@ def fit_calibration(
         outputs: Site -> outputs [N, C] at rows that the model was not trained on.
         y: Site -> their classes [N].
         uniform: Whether sites count alike, w_k = N/(K n_k), or rows, w_k = 1.
-        own: Whether every site fits its own b, too, with the common a, drawn to the common b.
 
     Returns:
         The calibration, and after how many exchanges.
@@ -163,22 +143,7 @@ def fit_calibration(
 
     start = torch.zeros(classes if kind == "platt" else 1, dtype=torch.float64)
     start[0] = 1.0
-    theta, asked = minimise(sums, start, start)
-    sites: dict[str, tuple[float, ...]] = {}
-    if own and kind == "platt":
-        free = torch.ones(classes, dtype=torch.bool)
-        free[0] = False
-        for n in y:
-
-            def one(t: Tensor, n: str = n) -> Tensor:
-                return derivatives(t, outputs[n], y[n])
-
-            sites[n] = _shift(minimise(one, theta, theta, free)[0], columns)
-    return Calibration(kind, float(theta[0]), _shift(theta, columns), sites), asked
-
-
-def _shift(theta: Tensor, columns: int) -> tuple[float, ...]:
-    if len(theta) == 1:
-        return (0.0,) * columns
-    rest = theta[1:].tolist()
-    return tuple(rest) if columns == 1 else (0.0, *rest)
+    theta, asked = minimise(sums, start)
+    shift = theta[1:].tolist() if kind == "platt" else [0.0] * (classes - 1)
+    shift = shift if columns == 1 else [0.0, *shift]
+    return Calibration(kind, float(theta[0]), tuple(shift)), asked

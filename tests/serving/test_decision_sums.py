@@ -14,10 +14,10 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.methods.exact.conformal import BINS, ENDS, Scores, class_score, pool
-from unseen.methods.exact.novelty import Novelty, moments
-from unseen.methods.exact.scaling import Calibration, fit_calibration
-from unseen.methods.exact.thresholds import Counts, Threshold, class_counts, threshold
+from unseen.serving.calibration import Calibration, fit_calibration
+from unseen.serving.conformal import BINS, ENDS, Scores, class_score, pool
+from unseen.serving.novelty import Novelty, moments
+from unseen.serving.thresholds import Counts, Threshold, class_counts, threshold
 
 SIZES = {"a": 30, "b": 80, "c": 15}
 
@@ -82,16 +82,6 @@ def test_outputs_that_separate_the_classes_have_a_finite_scale() -> None:
     z, y = {"a": torch.tensor([[-5.0], [-1.0], [1.0], [5.0]])}, {"a": torch.tensor([0, 0, 1, 1])}
     fit, _ = fit_calibration("temperature", z, y)
     assert 1 < fit.scale < 10
-
-
-def test_a_sites_own_intercepts_have_its_share_of_classes() -> None:
-    outputs, y = answered(1)
-    fit, _ = fit_calibration("platt", outputs, y, own=True)
-    assert fit.sites.keys() == SIZES.keys()
-    for name in SIZES:
-        share = torch.sigmoid(fit(outputs[name], name)).mean()
-        assert float(share) == pytest.approx(float(y[name].double().mean()), abs=0.1)
-    assert fit(outputs["a"], "elsewhere").equal(fit(outputs["a"]))
 
 
 def test_thresholds_keep_their_rules() -> None:
@@ -221,20 +211,6 @@ def test_a_score_beyond_all_bins_is_the_largest() -> None:
     scores = pool({n: torch.tensor([0.1, 1e5], dtype=torch.float64) for n in "abc"})
     assert scores.quantile(0.7) == math.inf and scores.is_largest(0.7)
     assert not scores.is_largest(0.3)
-
-
-def test_a_sites_own_intercept_is_drawn_to_the_common_one() -> None:
-    outputs, y = answered(1)
-    fit, _ = fit_calibration("platt", outputs, y, own=True)
-    for name in SIZES:
-        z, labels = outputs[name][:, 0].numpy(), y[name].numpy()
-
-        def objective(b: float, z: np.ndarray = z, labels: np.ndarray = labels) -> float:
-            u = fit.scale * z + b
-            return float((np.logaddexp(0, u) - labels * u).sum() + (b - fit.shift[0]) ** 2 / 2)
-
-        best = scipy.optimize.minimize_scalar(objective).x
-        assert fit.sites[name] == pytest.approx((best,), abs=1e-5)
 
 
 def test_a_row_like_all_others_is_in_the_middle_of_them() -> None:

@@ -17,7 +17,7 @@ Source:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -113,8 +113,3 @@ def pool(scores: Mapping[str, Tensor], unit: float = 1.0) -> Scores:
     """Return the scores of several sites, by what each of them would send."""
     parts = [shares(values / unit) for values in scores.values()]
     return Scores(torch.stack(parts).sum(0), len(parts), unit)
-
-
-def coverage(inside: Sequence[float]) -> tuple[float, float]:
-    """Return the mean coverage over sites and its lowest, from each site's own."""
-    return sum(inside) / len(inside), min(inside)
