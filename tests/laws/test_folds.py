@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 from support.alone import Played, played
@@ -100,7 +98,7 @@ def test_clients_with_and_without_memories_train_as_one_batch(fraction: float, s
     clients, expression = federation(4, n=20), "feddyn(alpha=0.1)"
     one, batch = (
         played(expression, clients, 4, seed, NET, RECIPE, backend, fraction).state.inbox["model"]
-        for backend in (InProcess, partial(Stacked, always=True))
+        for backend in (InProcess, Stacked)
     )
     # Rounding of some forty steps of weights below 2.
     torch.testing.assert_close(one, batch, rtol=0, atol=2e-5)

@@ -15,7 +15,6 @@ from support.small_studies import FILES, rows, study, write
 from typer.testing import CliRunner
 
 from unseen.cli.main import app
-from unseen.engine.whole_splits import answers
 from unseen.errors import UnseenError
 from unseen.ranges import one, uniform
 from unseen.studies.execution.plan import prepare_study
@@ -301,30 +300,6 @@ def test_trials_train_as_one_batch(table, tmp_path):
     for alone, batched in zip(one, together, strict=True):
         assert alone.best.settings == batched.best.settings
         assert [t.state for t in alone.trials] == [t.state for t in batched.trials]
-        for mine, theirs in zip(batched.trials, alone.trials, strict=True):
-            assert mine.sites == pytest.approx(theirs.sites, abs=1e-4)
-
-
-def test_trials_of_one_gradient_a_round_pass_as_one_batch(table, tmp_path, monkeypatch):
-    """Two exchanges a round or one: the same winners, and every model in a batch."""
-    sizes = []
-
-    def counted(members, pool):
-        sizes.append(len(members))
-        return answers(members, pool)
-
-    monkeypatch.setattr("unseen.engine.model_batch.answers", counted)
-    space = {"training.optimiser": "sgd(lr=log(0.01, 0.3))"}
-    settings = {**USUAL, "methods": ["fedsgd", "fishr", "fedilc-inter"]}
-    one, together = (
-        study(
-            table, **settings, tune=DRAWN | {"space": space, "trials": 3}, stacked=models
-        ).run(tmp_path / str(models)).searched()
-        for models in (0, 60)
-    )  # fmt: skip
-    assert max(sizes) > 3  # more than the clients of one job
-    for alone, batched in zip(one, together, strict=True):
-        assert alone.best.settings == batched.best.settings
         for mine, theirs in zip(batched.trials, alone.trials, strict=True):
             assert mine.sites == pytest.approx(theirs.sites, abs=1e-4)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.errors import UnseenError
 from unseen.studies.execution import Study
-from unseen.studies.execution.plan import alone_of, composed, prepare_study
+from unseen.studies.execution.plan import prepare_study
 from unseen.studies.execution.runner import batches
 from unseen.studies.execution.setting import Setting
 from unseen.studies.results import records
@@ -187,12 +186,3 @@ def test_tasks_whose_tables_have_other_columns(tmp_path: Path) -> None:
     found, expected = lines(together), lines(one)
     assert len(found) == 24 and found.keys() == expected.keys()
     assert all(alike(found[key], expected[key]) for key in found)
-
-
-def test_on_a_gpu_no_network_is_left_alone_because_it_is_faster_so_on_a_cpu(tmp_path: Path) -> None:
-    spec = study(dataset="rotated-digits", model="bn-cnn", methods=["fedavg"], stacked=9)
-    here = prepare_study(spec, tmp_path)
-    assert "faster alone" in here.alone["fedavg"]
-    there = replace(here.setting, study=spec.model_copy(update={"device": "cuda"}))
-    methods = {"fedavg": composed("fedavg", there.study, here.data)}
-    assert alone_of(there, here.data, here.tasks, methods) == {}

@@ -4,13 +4,15 @@ For nets of a few thousand weights the calls of automatic differentiation cost m
 arithmetic. A `Chain` is such a net without them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unseen.core.losses import CrossEntropy, Loss, SquaredError
 from unseen.data.networks.stages import Staged
 
 Views = Mapping[str, Tensor]
@@ -20,19 +22,17 @@ NARROW = 16
 
 @dataclass(frozen=True)
 class Layer:
-    """z = W h + b, and max(z, 0) where there is a ReLU behind it, by a mask where Dropout follows.
+    """z = W h + b, and max(z, 0) where there is a ReLU behind it.
 
     Attributes:
         weight: The name of W.
         bias: The name of b; None without one.
         rectified: Whether a ReLU follows.
-        drops: Whether Dropout follows the ReLU.
     """
 
     weight: str
     bias: str | None
     rectified: bool = False
-    drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Chain:
             parts = list(zip(module._modules, module, strict=True))  # a part may come twice
         else:
             parts = [("", module)]
+        if any("forward" in vars(part) for part in module.modules()):
+            return None
         own = dict(module.named_parameters())  # a tied tensor has one name
         layers: list[Layer] = []
         for name, part in parts:
@@ -69,44 +71,31 @@ class Chain:
                 layers.append(Layer(weight, bias if part.bias is not None else None))
             elif type(part) is nn.ReLU and layers and not layers[-1].rectified:
                 layers[-1] = replace(layers[-1], rectified=True)
-            elif type(part) is nn.Dropout and layers and layers[-1].rectified and part.p:
-                if layers[-1].drops:
-                    return None
-                layers[-1] = replace(layers[-1], drops=True)
             elif not (isinstance(part, nn.Flatten) and not layers and part.start_dim == 1):
                 return None
         return cls(tuple(layers)) if layers else None
 
-    @property
-    def drops(self) -> bool:
-        """Whether any layer drops."""
-        return any(layer.drops for layer in self.layers)
-
-    def forward(self, views: Views, x: Tensor, masks: Sequence[Tensor] = ()) -> list[Tensor]:
+    def forward(self, views: Views, x: Tensor) -> list[Tensor]:
         """Return what enters each layer, and the logits at the end.
 
         Args:
             views: Name -> the tensors of all M models [M, ...].
             x: Their inputs [M, B, ...].
-            masks: What each layer that drops is multiplied by, in their order [M, B, D].
 
         Returns:
             Tensors [M, B, D], one more than there are layers.
         """
-        values, following = [x.flatten(2)], iter(masks)
+        values = [x.flatten(2)]
         for layer in self.layers:
             z = product(values[-1], views[layer.weight].mT)
             if layer.bias is not None:
                 z += views[layer.bias].unsqueeze(1)
-            if layer.rectified:
-                z.relu_()
-            values.append(z.mul_(next(following)) if layer.drops else z)
+            values.append(z.relu_() if layer.rectified else z)
         return values
 
     def backward(
-        self, views: Views, values: Sequence[Tensor], derivative: Tensor, gradients: Views,
-        ahead: Tensor | None = None, masks: Sequence[Tensor] = (),
-    ) -> None:  # fmt: skip
+        self, views: Views, values: list[Tensor], derivative: Tensor, gradients: Views
+    ) -> None:
         """Write the gradients of all M models.
 
         Args:
@@ -114,14 +103,9 @@ class Chain:
             values: What `forward` returned.
             derivative: That of the summed losses by the logits [M, B, C].
             gradients: Where they are written, by name [M, ...].
-            ahead: What is added to the derivative by the last layer's inputs [M, B, D].
-            masks: As `forward` takes them.
         """
-        last, previous = len(self.layers) - 1, iter(reversed(masks))
-        for i in range(last, -1, -1):
+        for i in range(len(self.layers) - 1, -1, -1):
             layer = self.layers[i]
-            if layer.drops:
-                derivative = derivative * next(previous)
             if layer.rectified:
                 derivative = torch.ops.aten.threshold_backward(derivative, values[i + 1], 0)
             gradients[layer.weight].copy_(product(derivative.mT, values[i]))
@@ -129,8 +113,6 @@ class Chain:
                 torch.sum(derivative, 1, out=gradients[layer.bias])
             if i:
                 derivative = product(derivative, views[layer.weight])
-                if i == last and ahead is not None:
-                    derivative += ahead
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -142,3 +124,32 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     if b.shape[-1] < min(NARROW, a.shape[1]):
         return torch.bmm(b.mT, a.mT).mT.contiguous()
     return torch.bmm(a, b)
+
+
+def targets(y: Tensor, loss: Loss, outputs: int) -> Tensor:
+    """Return what outputs [..., C] should be: shares of classes after smoothing, or numbers."""
+    if isinstance(loss, SquaredError):
+        return y.unsqueeze(-1)
+    assert isinstance(loss, CrossEntropy)  # `stackable` admits no other
+    if outputs == 1:
+        return (y.to(torch.float32) * (1 - loss.smoothing) + loss.smoothing / 2).unsqueeze(-1)
+    shares = F.one_hot(y, outputs).to(torch.float32)
+    return shares * (1 - loss.smoothing) + loss.smoothing / outputs if loss.smoothing else shares
+
+
+def with_residual(loss: Loss, outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of every example [M, B], and its derivative by the outputs [M, B, C].
+
+    Note:
+        Written out, the softmax of a few classes is several times as fast as torch's on a CPU.
+    """
+    if isinstance(loss, SquaredError):
+        return (outputs - target).square().squeeze(-1), 2 * (outputs - target)
+    if outputs.shape[-1] == 1:
+        each = F.binary_cross_entropy_with_logits(outputs, target, reduction="none")
+        return each.squeeze(-1), outputs.sigmoid() - target
+    logits = outputs - outputs.amax(-1, keepdim=True)
+    shares = logits.exp()
+    total = shares.sum(-1, keepdim=True)
+    each = total.log().squeeze(-1) - (logits * target).sum(-1)  # targets sum to 1
+    return each, shares.div_(total).sub_(target)

@@ -1,7 +1,6 @@
 """Images whose amplitude spectra are mixed (AM) or made those of all (HarmoFL)."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
-from unseen.methods.gradient.backprop import Batched, Gradient, Step
+from unseen.methods.gradient.backprop import Around, Gradient, Step
 from unseen.methods.images.bank import Bank
 from unseen.methods.images.features import tapped
 from unseen.methods.images.frequency import Window, mixed, mixed_within, pixel_range
@@ -22,7 +21,7 @@ AMPLITUDE = "amplitude"
 
 
 @dataclass(frozen=True)
-class AmplitudeMix(Batched, named="am"):
+class AmplitudeMix(Around, named="am"):
     """g at x̃ instead of x, with probability p per batch: the amplitude is mixed, the phase kept.
 
         |F(x̃)| = (1 − λ) |F(x)| + λ |F(x')|,   λ ~ U(0, strength) for each example
@@ -41,8 +40,6 @@ class AmplitudeMix(Batched, named="am"):
     Source:
         Xu et al. 2021, "A Fourier-based Framework for Domain Generalization", amplitude mix.
     """
-
-    stackable = True
 
     inner: Gradient
     p: Annotated[Share, uniform(0.1, 1)] = 0.5
@@ -67,32 +64,6 @@ class AmplitudeMix(Batched, named="am"):
             return inner(x.clamp(low, high), y)
 
         return step
-
-    def draws(
-        self, inbox: Inbox, client: Client, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
-    ) -> tuple[Tensor, ...]:
-        generator, (T, B) = turn.generator("am"), form
-        mixes = torch.zeros(T, dtype=torch.bool)
-        lam, order = torch.zeros(T, B), torch.arange(B).repeat(T, 1)
-        for t, size in enumerate(sizes):
-            if self.mixes(generator):
-                mixes[t], lam[t, :size] = True, self.shares(size, generator)
-                order[t, :size] = torch.randperm(size, generator=generator)
-        return mixes, lam, order, torch.tensor(self.range(client)).repeat(T, 1)
-
-    def batched(self, x: Tensor, target: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor]:
-        # Only on a CPU: elsewhere a step must not wait for what it changes.
-        at = draws[0].nonzero().flatten() if x.device.type == "cpu" else slice(None)
-        mixes, lam, order, ends = (values[at] for values in draws)
-        own, (M, B) = x[at], lam.shape
-        if not M:
-            return x, target
-        rows = (order + B * torch.arange(M, device=x.device).unsqueeze(1)).flatten()
-        images = mixed_within(own.flatten(0, 1), rows, lam.flatten()).view(own.shape)
-        low, high, mixes = (v.view(-1, *(1,) * (x.ndim - 1)) for v in (*ends.unbind(1), mixes))
-        x = x.clone()
-        x[at] = torch.where(mixes, images.maximum(low).minimum(high), own)
-        return x, target
 
     def mixes(self, generator: torch.Generator) -> bool:
         """Return whether the next batch is mixed, by a draw."""

@@ -1,7 +1,6 @@
 """mixup: steps on convex combinations of examples and of their labels."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,12 +8,12 @@ import torch
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.methods.gradient.backprop import Batched, Gradient, Step
+from unseen.methods.gradient.backprop import Around, Gradient, Step
 from unseen.ranges import NotNegative, log
 
 
 @dataclass(frozen=True)
-class Mixup(Batched, named="mixup"):
+class Mixup(Around, named="mixup"):
     """g of x̃ = λ x + (1 − λ) x_π under λ ℓ(f(x̃), y) + (1 − λ) ℓ(f(x̃), y_π), λ ~ Beta(α, α).
 
     π permutes the batch; one λ is drawn for each batch. It takes two of the inner gradient's steps,
@@ -27,8 +26,6 @@ class Mixup(Batched, named="mixup"):
     Source:
         Zhang et al. 2018, §2.
     """
-
-    stackable = True
 
     inner: Gradient
     alpha: Annotated[NotNegative, log(0.05, 1)] = 0.2
@@ -51,27 +48,6 @@ class Mixup(Batched, named="mixup"):
             return share * first + (1 - share) * second
 
         return step
-
-    def draws(
-        self, inbox: Inbox, client: Client, turn: Turn, sizes: Sequence[int], form: tuple[int, int]
-    ) -> tuple[Tensor, ...]:
-        draws, (T, B) = turn.generator("mixup"), form
-        share, order = torch.ones(T), torch.arange(B).repeat(T, 1)
-        for t, size in enumerate(sizes):
-            if self.alpha and size > 1:
-                share[t] = beta(self.alpha, draws)
-                order[t, :size] = torch.randperm(size, generator=draws)
-        return share, order
-
-    def batched(self, x: Tensor, target: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor]:
-        share, order = draws
-        rows = torch.arange(len(order), device=x.device).unsqueeze(1)
-
-        def mixed(values: Tensor) -> Tensor:
-            own = share.view(-1, *(1,) * (values.ndim - 1))
-            return own * values + (1 - own) * values[rows, order]
-
-        return mixed(x), mixed(target)
 
 
 def beta(alpha: float, generator: torch.Generator) -> float:

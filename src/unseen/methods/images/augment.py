@@ -34,20 +34,6 @@ TRIES = 10
 CHANGES = ("brightness", "contrast", "saturation", "hue")
 
 
-@dataclass(frozen=True)
-class Generators:
-    """Where the images of several batches, one after the other, have their draws from.
-
-    Attributes:
-        each: A generator for each batch, and how many images the batch has.
-    """
-
-    each: tuple[tuple[torch.Generator, int], ...]
-
-
-Source = torch.Generator | Generators
-
-
 class Augment(Protocol):
     """(images [B, C, H, W], generator) -> images [B, C, H', W'] of the same type."""
 
@@ -77,12 +63,7 @@ class Chain:
 
     parts: tuple[Augment, ...]
 
-    @property
-    def stackable(self) -> bool:
-        """Whether it takes the images of several batches, which parts of others may not."""
-        return all(type(part) in AUGMENTS.values() for part in self.parts)
-
-    def __call__(self, x: Tensor, generator: Source) -> Tensor:
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Return the changed images; x stays as it is."""
         if x.ndim != 4 or not (x.is_floating_point() or x.dtype == torch.uint8):
             raise UnseenError(
@@ -92,7 +73,7 @@ class Chain:
             )
         out = x.float() / 255 if x.dtype == torch.uint8 else x
         for part in self.parts:
-            out = part(out, generator)  # type: ignore[arg-type]  # see `stackable`
+            out = part(out, generator)
         return (out * 255).round().to(torch.uint8) if x.dtype == torch.uint8 else out
 
 
@@ -129,7 +110,7 @@ class RandomResizedCrop(Checked, named="random-resized-crop"):
             pair = _pair(f"random-resized-crop({name})", getattr(self, name), most)
             object.__setattr__(self, name, pair)
 
-    def __call__(self, x: Tensor, generator: Source) -> Tensor:
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         height, width = x.shape[2:]
         top, left, tall, wide = self.boxes(len(x), height, width, generator)
         down = _resampling(top, tall, height, self.size or height).to(x)
@@ -137,10 +118,10 @@ class RandomResizedCrop(Checked, named="random-resized-crop"):
         return torch.einsum("bih,bchw,bjw->bcij", down, x, across)
 
     def boxes(
-        self, count: int, height: int, width: int, generator: Source
+        self, count: int, height: int, width: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return top, left, height and width of each image's part, in whole pixels [count]."""
-        draws = uniform(generator, 4, count, TRIES, along=1, dtype=torch.float64)
+        draws = torch.rand(4, count, TRIES, generator=generator, dtype=torch.float64)
         low, high = self.scale
         area = height * width * (low + (high - low) * draws[0])
         low, high = map(math.log, self.ratio)
@@ -167,7 +148,7 @@ class Flip(Checked, named="flip"):
 
     p: Share = 0.5
 
-    def __call__(self, x: Tensor, generator: Source) -> Tensor:
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         return torch.where(_draw(x, self.p, generator), x.flip(-1), x)
 
 
@@ -181,7 +162,7 @@ class Grayscale(Checked, named="grayscale"):
 
     p: Share = 0.1
 
-    def __call__(self, x: Tensor, generator: Source) -> Tensor:
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         _coloured("grayscale", x)
         return torch.where(_draw(x, self.p, generator), grey(x).expand_as(x), x)
 
@@ -215,15 +196,15 @@ class ColourJitter(Checked, named="colour-jitter"):
     saturation: Annotated[float, Range(0, 100)] = 0.0
     hue: Annotated[float, Range(0, 0.5)] = 0.0
 
-    def __call__(self, x: Tensor, generator: Source) -> Tensor:
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         _coloured("colour-jitter", x)
         if len(x) and (float(x.min()) < 0 or float(x.max()) > 1):
             raise UnseenError(
                 "colour-jitter takes pixels in [0, 1]; found values from "
                 f"{float(x.min()):.3g} to {float(x.max()):.3g}."
             )
-        order = uniform(generator, len(x), len(CHANGES)).argsort(1)
-        draws = uniform(generator, len(CHANGES), len(x), along=1)
+        order = torch.rand(len(x), len(CHANGES), generator=generator).argsort(1)
+        draws = torch.rand(len(CHANGES), len(x), generator=generator)
         out = x.clone()
         for place in range(len(CHANGES)):
             for k, name in enumerate(CHANGES):
@@ -244,27 +225,6 @@ AUGMENTS: dict[str, Callable[..., object]] = {
     "colour-jitter": ColourJitter,
     "grayscale": Grayscale,
 }
-
-
-def uniform(
-    source: Source, *shape: int, along: int = 0, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """Return draws from U(0, 1), for every batch what its generator alone would draw.
-
-    Args:
-        source: One generator, or those of several batches.
-        shape: Of the draws.
-        along: The axis of the images.
-        dtype: The type of the draws.
-    """
-    if isinstance(source, torch.Generator):
-        return torch.rand(shape, generator=source, dtype=dtype)
-    before, after = shape[:along], shape[along + 1 :]
-    draws = [
-        torch.rand((*before, count, *after), generator=own, dtype=dtype)
-        for own, count in source.each
-    ]
-    return torch.cat(draws, along)
 
 
 def grey(x: Tensor) -> Tensor:
@@ -318,9 +278,9 @@ def _resampling(start: Tensor, length: Tensor, side: int, size: int) -> Tensor:
     return weights / weights.sum(2, keepdim=True)
 
 
-def _draw(x: Tensor, p: float, generator: Source) -> Tensor:
+def _draw(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
     """Return which images [B, 1, 1, 1] a change of probability p falls on."""
-    return (uniform(generator, len(x)) < p).view(-1, 1, 1, 1).to(x.device)
+    return (torch.rand(len(x), generator=generator) < p).view(-1, 1, 1, 1).to(x.device)
 
 
 def _coloured(name: str, x: Tensor) -> None:

@@ -90,7 +90,6 @@ class FullGradient(Part):
     """
 
     clips_per_example = True
-    stackable = True
 
     gradient: Gradient
     chunk: int | None = None
@@ -122,8 +121,6 @@ class Measure(Part):
         statistic: What is sent.
         chunk: The most examples that pass at a time; see `in_parts`.
     """
-
-    stackable = True
 
     name: str
     statistic: Statistic
@@ -203,8 +200,6 @@ class Penalised(Wrapper):
         warmup: Rounds in which both are 0.
         chunk: The most examples that pass at a time; see `in_parts`.
     """
-
-    stackable = True
 
     inner: Local
     penalty: Gradient

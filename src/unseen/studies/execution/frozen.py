@@ -21,7 +21,6 @@ from unseen.data.image_files import cache
 from unseen.data.networks import build
 from unseen.data.networks.stages import cut, folded
 from unseen.data.networks.weight_files import Source
-from unseen.engine.model_batch import OF_MODULES
 from unseen.errors import UnseenError
 from unseen.methods.images.augment import Augment
 from unseen.methods.images.augment import build as build_augment
@@ -36,6 +35,8 @@ VERSION = 2
 VIEWS = 2
 #: Images per pass of one thread, whose maps stay in the processor's cache, and of a GPU.
 FEW, MANY = 4, 128
+#: What every module has.
+OF_MODULES = frozenset(vars(nn.Module()))
 REMEDY = (
     "Name another folder by the variable UNSEEN_CACHE, set features = 'float16', choose a smaller "
     "size, or freeze = 'trunk', whose features are the smallest."

@@ -279,8 +279,7 @@ def alone_of(
     seed = setting.study.seed_list[0]
     prepared = prepare(data, tasks[0], setting.study, seed)
     model = first_model(setting, prepared, seed, device="cpu")
-    always = setting.study.device != "cpu"  # what is faster alone on a CPU is not on a GPU
-    reasons = {name: unstackable(m, model, prepared.sources, always) for name, m in methods.items()}
+    reasons = {name: unstackable(m, model, prepared.sources) for name, m in methods.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 

@@ -1,6 +1,6 @@
 """Run a study: check it, run every job that is missing, one way or another, read it all back.
 
-A batch of models (`stacked`, for GPUs) has other bits than its jobs one by one. Every job goes its
+A batch of models (`stacked`) has other bits than its jobs one by one. Every job goes its
 own way from round to round, with its own records and checkpoints; before each round the clients of
 all jobs of a batch train together. A job that is done, or that diverged, leaves its batch.
 """

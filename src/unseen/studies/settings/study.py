@@ -142,8 +142,8 @@ class StudySpec(Settings):
             all that its predictions need, as safetensors.
         cross_evaluation: Have every local model on every domain in evaluated rounds.
         precision: `bf16`, layers' products in bfloat16, has other numbers; see docs/performance.md.
-        stacked: How many models, those of clients of several jobs, train as one batch, 0 for one
-            after the other: for GPUs; figures are then equal up to rounding.
+        stacked: How many perceptrons, those of clients of several jobs, train as one batch, 0 for
+            one after the other; figures are equal up to rounding.
         tune: A search for each method and target on the sources alone: its `[tune]` table.
         memory_limit: GiB that a round's K×P matrix may take in memory, above which it lies in a
             file (default: half of what is free). It decides no bits.
