@@ -36,6 +36,8 @@ from unseen.errors import UnseenError, nearest
 READING = ("missing", "separator", "decimal", "encoding")
 #: How errors name a row of a file that has no lines.
 ROW = "row {}"
+#: Bytes of a file that become texts at once: the fewer parts, the fewer words are compared.
+PART = 1 << 24
 
 
 def cells_by_line(
@@ -120,17 +122,16 @@ def plain_rows(content: bytes, text: str, separator: str, header: Sequence[str])
     if not all(names) or len({*names}) < len(names) or ('"' in text and odd.search(text)):
         return None
     rows = text.count("\n", 0, end) + 1 - skipped
-    kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     ours = len(content) - len(codecs.BOM_UTF8) * content.startswith(codecs.BOM_UTF8)
     is_utf_8 = text.isascii() and ours == len(text)
     buffer = pyarrow.py_buffer(content[-ours:] if is_utf_8 else text.encode())
     try:
         table = pyarrow.csv.read_csv(
             pyarrow.BufferReader(buffer),
-            pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped),
+            pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped, block_size=PART),
             pyarrow.csv.ParseOptions(delimiter=separator),
             pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, kind), strings_can_be_null=False
+                column_types=dict.fromkeys(names, pyarrow.string()), strings_can_be_null=False
             ),
         )
     except pyarrow.ArrowInvalid:
@@ -142,10 +143,10 @@ def plain_rows(content: bytes, text: str, separator: str, header: Sequence[str])
 
 
 def trimmed(column: Any) -> Cells:
-    """Return the cells of a chunked dictionary array, without the blanks around them."""
-    encoded = column.unify_dictionaries().combine_chunks()
-    if isinstance(encoded, pyarrow.ChunkedArray):
-        encoded = encoded.chunk(0)
+    """Return the cells of a chunked array of texts, without the blanks around them."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pyarrow.ChunkedArray):  # of more than 2 GiB
+        encoded = encoded.unify_dictionaries().chunk(0)
     texts = pyarrow.compute.utf8_trim_whitespace(encoded.dictionary)
     if texts.equals(encoded.dictionary):
         return Cells.encoded(encoded)
