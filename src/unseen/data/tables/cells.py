@@ -220,6 +220,19 @@ class Cells(Sequence[str | None]):
         return int(self.rows_of(texts).argmax())
 
 
+def trimmed(column: Any) -> Cells:
+    """Return the cells of an array of texts, without the blanks around them."""
+    encoded = column.dictionary_encode()
+    if isinstance(encoded, pyarrow.ChunkedArray):  # of more than 2 GiB
+        encoded = encoded.unify_dictionaries().chunk(0)
+    texts = pyarrow.compute.utf8_trim_whitespace(encoded.dictionary)
+    if texts.equals(encoded.dictionary):
+        return Cells.encoded(encoded)
+    again = texts.dictionary_encode()
+    places = pyarrow.compute.take(again.indices, encoded.indices)
+    return Cells.encoded(pyarrow.DictionaryArray.from_arrays(places, again.dictionary))
+
+
 def spelt_numbers(
     texts: Any, decimal: str | None = "."
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow
 import pyarrow.csv
 
 from unseen.data.entry import below
-from unseen.data.tables.cells import Cells, decimal_of
+from unseen.data.tables.cells import Cells, decimal_of, trimmed
 from unseen.data.tables.dialect import (
     BROKEN,
     Dialect,
@@ -84,12 +84,15 @@ def read(
             content = file.read()
         text, encoding = decode(content, dialect.encoding, path)
         separator = dialect.separator or ("," if header else separator_of(text, needs, path))
-        names, cells, lines = plain_rows(content, text, separator, header) or _row_by_row(
-            text, separator, header, path
+        plain = plain_columns(content, text, separator, header)
+        names, cells, lines = (
+            _row_by_row(text, separator, header, path)
+            if plain is None
+            else (plain.names, map(trimmed, plain.columns), plain.lines)
         )
     except (*BROKEN, csv.Error) as error:
         raise UnseenError(f"{path} is not a csv file: {error}.") from error
-    del content, text
+    del content, text, plain
     columns = [column.without(words) for column in cells]
     sign = dialect.decimal or decimal_of(columns, separator)
     columns = [cells if sign == "." else replace(cells, decimal=sign) for cells in columns]
@@ -102,8 +105,19 @@ def read(
 Read = tuple[Sequence[str], Iterable[Cells], Sequence[int]]
 
 
-def plain_rows(content: bytes, text: str, separator: str, header: Sequence[str]) -> Read | None:
-    """Return names, cells and lines of a plainly written file; None of any other.
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a plainly written file: names, arrays of texts, and the line of each row."""
+
+    names: Sequence[str]
+    columns: Sequence[Any]
+    lines: range
+
+
+def plain_columns(
+    content: bytes, text: str, separator: str, header: Sequence[str]
+) -> Columns | None:
+    """Return the columns of a plainly written file; None of any other.
 
     In a plain file each line is a row, and quotes stand around whole cells alone.
     """
@@ -138,21 +152,8 @@ def plain_rows(content: bytes, text: str, separator: str, header: Sequence[str])
         return None  # a row too short, among others: the slow way says in which line
     if len(table) != rows or not rows:
         return None
-    cells = (trimmed(column) for column in table.columns)
-    return names, cells, range(1 + skipped, 1 + skipped + rows)
-
-
-def trimmed(column: Any) -> Cells:
-    """Return the cells of a chunked array of texts, without the blanks around them."""
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pyarrow.ChunkedArray):  # of more than 2 GiB
-        encoded = encoded.unify_dictionaries().chunk(0)
-    texts = pyarrow.compute.utf8_trim_whitespace(encoded.dictionary)
-    if texts.equals(encoded.dictionary):
-        return Cells.encoded(encoded)
-    again = texts.dictionary_encode()
-    places = pyarrow.compute.take(again.indices, encoded.indices)
-    return Cells.encoded(pyarrow.DictionaryArray.from_arrays(places, again.dictionary))
+    columns = [column.combine_chunks() for column in table.columns]
+    return Columns(names, columns, range(1 + skipped, 1 + skipped + rows))
 
 
 def _row_by_row(text: str, separator: str, header: Sequence[str], path: Path) -> Read:
