@@ -27,7 +27,8 @@ from unseen.data.tables.encoding import encode
 from unseen.expression import Call
 from unseen.serving.directory import Trained
 from unseen.serving.policy import policy_of
-from unseen.serving.predict import Columns, predict, writing
+from unseen.serving.predict import Columns, writing
+from unseen.serving.predictions import predictions
 from unseen.serving.reading.labelled import LabelledData, Request
 
 ROWS = (100_000, 1_000_000)
@@ -117,9 +118,9 @@ def for_training(path: Path) -> None:
 def for_prediction(trained: Trained, path: Path) -> None:
     policy = policy_of(trained)
     columns = Columns.of(trained, policy, (), False)
-    with writing(path.with_suffix(".lines"), "csv", columns) as write_line:
-        for line in predict(trained, [path], policy=policy):
-            write_line(line)
+    with writing(path.with_suffix(".lines"), "csv", columns) as write_lines:
+        for lines in predictions(trained, [path], policy=policy):
+            write_lines(lines)
 
 
 def for_evaluation(trained: Trained, path: Path) -> None:

@@ -9,27 +9,29 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unseen.data.tables.dialect import Dialect
-from unseen.serving.reading import row_blocks
-from unseen.serving.reading.row_blocks import Block, RowCells, of_csv
+from unseen.data.tables.encoding import Schema
+from unseen.serving.reading.batch import RowCells
+from unseen.serving.reading.inputs import TableInputs
+from unseen.serving.reading.row_files import Block, blocks_of
 
+INPUTS = TableInputs(Schema(("p", "q")), torch.zeros(8), dialect=Dialect(",", "."))
 CELL = st.sampled_from(["1", "2.5", "", " a ", "b", "x,y", 'say "so"', "two\nlines", "é"])
 ROW = st.one_of(st.lists(CELL, min_size=3, max_size=3), st.lists(CELL, min_size=1, max_size=4))
 
 
-def read(path: Path) -> list[tuple[int | None, object]]:
+def read(path: Path, size: int) -> list[tuple[int | None, object]]:
     """Return line and cells, or fault, of every row."""
-    pairs = [pair for block in of_csv(path, ["p", "q"], Dialect(",", ".")) for pair in of(block)]
-    return sorted(pairs, key=lambda pair: 10**9 if pair[0] is None else pair[0])
+    return [pair for block in blocks_of(INPUTS, path, size) for pair in of(block)]
 
 
 def of(block: Block) -> list[tuple[int | None, object]]:
     rows = enumerate(block.lines)
-    good = [(line, dict(RowCells(block.columns, row))) for row, line in rows]
-    return [*good, *block.faults]
+    return [(n, block.faults.get(i) or dict(RowCells(block.columns, i))) for i, n in rows]
 
 
 @settings(max_examples=80, deadline=None)
@@ -53,9 +55,7 @@ def test_blocks_are_the_rows_of_the_file(
         cells = dict(zip("pqr", map(str.strip, row), strict=False))
         fault = f"has {len(row)} cells where 3 were expected"
         expected.append((reader.line_num, cells if len(row) == 3 else fault))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_blocks, "ROWS", size)
-        assert read(path) == expected
+    assert read(path, size) == expected
 
 
 def test_a_file_that_is_cut_short_has_the_rows_before_the_cut(tmp_path: Path) -> None:
@@ -63,6 +63,6 @@ def test_a_file_that_is_cut_short_has_the_rows_before_the_cut(tmp_path: Path) ->
     lines = [f"{draw.random()},{draw.random()},{draw.random()}\n" for _ in range(2000)]
     content = gzip.compress(("p,q,r\n" + "".join(lines)).encode())
     (tmp_path / "t.csv.gz").write_bytes(content[: len(content) // 2])
-    *rows, (line, fault) = read(tmp_path / "t.csv.gz")
+    *rows, (line, fault) = read(tmp_path / "t.csv.gz", 300)
     assert 500 < len(rows) < 1500 and line == rows[-1][0]
     assert "cannot be read further" in str(fault)

@@ -15,7 +15,7 @@ from unseen.serving.evaluate import Evaluation
 from unseen.serving.evaluate import evaluate as measure
 from unseen.serving.policy import policy_of
 from unseen.serving.predict import Columns, writing
-from unseen.serving.predict import predict as answer_lines
+from unseen.serving.predictions import predictions
 from unseen.serving.reading.labelled import Request
 from unseen.serving.reading.new_rows import Item, check_frame
 from unseen.serving.spreadsheet import restored
@@ -115,11 +115,11 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         empty = rows is not None and not len(rows)
         paths = [] if empty else files_of(data if rows is None else rows, Path(place))
-        lines = answer_lines(trained, paths, lenient=accept_unseen, strict=strict, policy=policy)
+        every = predictions(trained, paths, lenient=accept_unseen, strict=strict, policy=policy)
         path = Path(place) / "answers.csv"
-        with writing(path, "csv", columns) as write_line:
-            for line in lines:
-                write_line(line)
+        with writing(path, "csv", columns) as write_lines:
+            for lines in every:
+                write_lines(lines)
         kinds = {"prediction": "str"} | dict.fromkeys(columns.numbers, "float")
         # An answer may be called None or NA.
         frame = pandas.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])

@@ -152,7 +152,7 @@ def predict(
     from unseen.serving.policy import policy_of
     from unseen.serving.reading.bounds import Tally, check_strict
     from unseen.serving.reading.new_rows import Clock
-    from unseen.serving.reading.row_columns import check_copies
+    from unseen.serving.reading.row_files import check_copies
 
     choice("--runtime", runtime, ("torch", "onnx"))
     clock = Clock({"imports": time.perf_counter() - start})
@@ -174,12 +174,12 @@ def predict(
     how = (other, batch, clock, accept_unseen, strict, policy)
     cells = module.Columns.of(trained, policy, columns, other is not None)
     with module.writing(out, lines_form, cells) as write:
-        for line in module.predict(trained, inputs, *how):
+        for lines in module.predictions(trained, inputs, *how):
             with clock.phase("writing"):
-                write(line)
-            tally.add(line.item)
-            count += line.item.error is None
-            faults += [line.item] if line.item.error is not None else []
+                write(lines)
+            tally.count(lines.batch)
+            count += len(lines.batch.usable)
+            faults += lines.batch.faults
     if profile:
         print("\n".join(clock.lines()), file=sys.stderr)
     for remark in (*policy.notes(), *tally.lines()):

@@ -209,8 +209,8 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
         yield f"inputs of type {x.dtype}; uint8 or float32 was expected"
     # Bytes cannot be infinite; what has a digest was looked at when it was decoded.
     if x.is_floating_point() and domain.digest is None:
-        values = x[~x.isnan()] if data.schema is not None else x
-        if bad := int((~values.isfinite()).sum()):
+        unfit = x.isinf() if data.schema is not None else ~x.isfinite()
+        if bad := int(unfit.sum()):
             yield f"{bad} input values that are NaN or infinite"
     if len(y) != len(x):
         yield f"{len(x)} inputs and {len(y)} labels"

@@ -1,136 +1,47 @@
-"""Predictions for files: one line each, also for what could not be predicted."""
+"""Files of predictions: one line each, also for what could not be predicted."""
 
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import repeat
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from types import NoneType
+from typing import IO, Any, Self
 
 import pyarrow
 import pyarrow.parquet
-from torch import Tensor
 
 from unseen.errors import UnseenError, choice
 from unseen.serving.directory import Trained
-from unseen.serving.policy import Answer, Policy, has_scores, policy_of, scored
-from unseen.serving.reading.bounds import check_strict, spelt
-from unseen.serving.reading.new_rows import Clock, Item, read, stacked
+from unseen.serving.policy import Policy, has_scores
+from unseen.serving.predictions import (
+    Line,
+    Lines,
+    Runtime,
+    answered,
+    marked,
+    predict,
+    predictions,
+)
+from unseen.serving.reading.batch import Batch
+from unseen.serving.reading.bounds import spelt
+from unseen.serving.reading.new_rows import ROWS
 from unseen.serving.spreadsheet import as_text
 
+__all__ = [
+    "Columns", "Line", "Lines", "Runtime", "answered", "form_of", "marked", "predict",
+    "predictions", "writing",
+]  # fmt: skip
 #: format -> how names of its files end.
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
 #: What a record may have beside the columns of a csv file.
 ENTRIES = ("input", "line", "row", "probabilities", "unseen categories")
-#: How many rows of a Parquet file are in memory until they are written as one group.
-GROUP = 10_000
-
-
-@dataclass(frozen=True)
-class Line:
-    """One answer of a model, for an image or a row."""
-
-    item: Item
-    answer: Answer = field(default_factory=Answer)
-
-
-#: Writes one line.
-Write = Callable[[Line], object]
-
-
-class Runtime(Protocol):
-    """What computes outputs: the model itself, or an export of it."""
-
-    def outputs(self, x: Tensor) -> Tensor:
-        """Return outputs [N, C] for inputs [N, ...]."""
-        ...
-
-
-def predict(
-    trained: Trained,
-    paths: Sequence[Path],
-    runtime: Runtime | None = None,
-    batch: int | None = None,
-    clock: Clock | None = None,
-    lenient: bool = False,
-    strict: bool = False,
-    policy: Policy | None = None,
-) -> Iterator[Line]:
-    """Yield one line for every image and row, in their order; see `new_rows.read`.
-
-    Args:
-        trained: The model.
-        paths: The files.
-        runtime: Computes the outputs instead of the model.
-        batch: Inputs per pass.
-        clock: Counts the time of each phase.
-        lenient: Use rows with a category that no training site had.
-        strict: Do not predict what is far from what training saw.
-        policy: How outputs become answers; None for the likeliest class.
-    """
-    clock = clock or Clock()
-    batches = marked(trained, paths, batch, clock, lenient, strict)
-    yield from answered(trained, batches, policy or policy_of(trained), runtime, clock)
-
-
-def answered(
-    trained: Trained,
-    batches: Iterable[list[Item]],
-    policy: Policy,
-    runtime: Runtime | None = None,
-    clock: Clock | None = None,
-) -> Iterator[Line]:
-    """Yield one line for every item of the batches; see `predict`."""
-    clock, exported, runtime = clock or Clock(), runtime is not None, runtime or trained
-    for items in batches:
-        with clock.phase("model"):
-            x = stacked(items)
-            outputs = runtime.outputs(x) if x is not None else None
-            ood = scored(trained, x, exported) if x is not None else None
-        with clock.phase("answers"):
-            lines = list(answers(policy, items, outputs, ood))
-        yield from lines
-
-
-def marked(
-    trained: Trained,
-    paths: Sequence[Path],
-    batch: int | None,
-    clock: Clock,
-    lenient: bool,
-    strict: bool,
-) -> Iterator[list[Item]]:
-    """Yield the items of the files as `new_rows.read` does, with what is far from training."""
-    if strict:
-        check_strict(trained.bounds)
-    for items in read(trained.inputs, paths, batch, clock, lenient):
-        with clock.phase("bounds"):
-            marks = trained.bounds.mark(items, strict)
-        yield marks
-
-
-def answers(
-    policy: Policy, items: Iterable[Item], outputs: Tensor | None, ood: Tensor | None = None
-) -> Iterator[Line]:
-    """Yield a line for each item.
-
-    Args:
-        policy: How outputs become answers.
-        items: What was predicted, or could not be.
-        outputs: One row [C] for each item that has an input; None if there are none.
-        ood: The out-of-distribution score of each of these rows [N].
-    """
-    finite = outputs.isfinite().all(dim=-1).tolist() if outputs is not None else []
-    rows = zip(policy.answers(outputs, ood) if outputs is not None else (), finite, strict=True)
-    for item in items:
-        answer, sound = next(rows) if item.x is not None else (Answer(), True)
-        if sound:
-            yield Line(item, answer)
-        else:
-            yield Line(replace(item, x=None, error="the model's outputs are not finite"))
+#: Writes one line, or those of a batch.
+Write = Callable[[Line | Lines], object]
 
 
 @dataclass(frozen=True)
@@ -182,37 +93,41 @@ class Columns:
         """The columns of a model of times: S(t) for each time that is asked for."""
         return tuple(f"S({t:.6g})" for t in self.policy.at)
 
-    def decisions(self, line: Line) -> list[tuple[str, Any]]:
-        """Return what is answered beside the prediction, where it was asked for or is known."""
-        answer, failed = line.answer, line.item.error is not None
-        columns: list[tuple[str, Any]] = []
+    def decisions(self, lines: Lines) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Yield what is answered beside the prediction, where it was asked for or is results."""
+        answers, errors, asked = lines.answers, lines.batch.errors, self.policy.coverage is not None
         if self.policy.least is not None:
-            columns.append(("abstained", None if failed else _yes(answer.label is None)))
-        if self.policy.coverage is not None and self.classes is not None:
-            columns.append(("set", "|".join(answer.members) if answer.members else None))
-        elif self.policy.coverage is not None:
-            columns += zip(("low", "high"), answer.interval or (None, None), strict=True)
-        columns += zip(self.survival, answer.survival or (None,) * len(self.survival), strict=True)
-        return [*columns, *[("ood", answer.ood)] * self.ood]
+            words = ["no" if answer.label is not None else "yes" for answer in answers]
+            yield "abstained", [None if i in errors else own for i, own in enumerate(words)]
+        if asked and self.classes is not None:
+            yield "set", ["|".join(a.members) if a.members else None for a in answers]
+        elif asked:
+            ends = [answer.interval or (None, None) for answer in answers]
+            yield from (("low", [low for low, _ in ends]), ("high", [high for _, high in ends]))
+        for j, name in enumerate(self.survival):
+            yield name, [answer.survival[j] if answer.survival else None for answer in answers]
+        if self.ood:
+            yield "ood", [answer.ood for answer in answers]
 
-    def cells(self, line: Line) -> list[tuple[str, Any]]:
-        """Return each column with a line's value, None where it has none."""
-        item, classes = line.item, self.classes or ()
-        shares = line.answer.probabilities or [None] * len(classes)
-        return [
-            ("input", item.source),
-            *[("line", item.line)] * self.rows,
-            *((name, item.cells.get(name)) for name in self.keep),
-            ("prediction", line.answer.label),
-            *((f"p({name})", share) for name, share in zip(classes, shares, strict=True)),
-            *self.decisions(line),
-            ("error", item.error),
-            ("unusual", spelt(item.unusual) or None),
-        ]
+    def table(self, lines: Lines) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Yield each column with the values of a batch, None where there is none."""
+        batch, answers, classes = lines.batch, lines.answers, self.classes or ()
+        places = range(len(batch))
+        yield "input", batch.sources
+        if self.rows:
+            yield "line", batch.lines
+        yield from ((name, batch.texts(name)) for name in self.keep)
+        yield "prediction", [answer.label for answer in answers]
+        for k, name in enumerate(classes):
+            yield f"p({name})", [a.probabilities[k] if a.probabilities else None for a in answers]
+        yield from self.decisions(lines)
+        yield "error", [batch.errors.get(i) for i in places]
+        unusual = {i: spelt(own) or None for i, own in batch.unusual.items()}
+        yield "unusual", [unusual.get(i) for i in places]
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
-        return [name for name, _ in self.cells(Line(Item("")))]
+        return [name for name, _ in self.table(Lines(Batch((), ())))]
 
     @property
     def numbers(self) -> list[str]:
@@ -223,49 +138,48 @@ class Columns:
         return [name for name in self.names if name in several]
 
     def record(self, line: Line) -> dict[str, Any]:
-        item, failed = line.item, line.item.error is not None
-        copied = {name: item.cells.get(name) for name in self.keep}
-        answer = line.answer
-        shares = dict(zip(self.classes or (), map(_short, answer.probabilities), strict=False))
-        first = {"input": item.source} | ({"line": item.line} if item.line is not None else {})
-        entries = {
-            "error": item.error,
-            "prediction": None if failed else _short(answer.label),
-            "probabilities": shares if self.classes is not None and not failed else None,
-            **{name: _short(value) for name, value in self.decisions(line)},
-            **({"set": list(answer.members)} if answer.members is not None else {}),
-            "unseen categories": list(item.unseen) or None,
-            "unusual": dict(item.unusual) or None,
-        }
-        return first | copied | {name: x for name, x in entries.items() if x is not None}
+        return next(self.records(Lines.of([line])))
+
+    def records(self, lines: Lines) -> Iterator[dict[str, Any]]:
+        """Yield each line as JSON has it."""
+        names = [name for name, _ in self.decisions(lines)]
+        decisions = zip(*(values for _, values in self.decisions(lines)), strict=True)
+        for line, decided in zip(lines, decisions if names else repeat(()), strict=False):
+            item, answer, failed = line.item, line.answer, line.item.error is not None
+            shares = dict(zip(self.classes or (), map(_short, answer.probabilities), strict=False))
+            first = {"input": item.source} | ({"line": item.line} if item.line is not None else {})
+            entries = {
+                "error": item.error,
+                "prediction": None if failed else _short(answer.label),
+                "probabilities": shares if self.classes is not None and not failed else None,
+                **dict(zip(names, map(_short, decided), strict=True)),
+                **({"set": list(answer.members)} if answer.members is not None else {}),
+                "unseen categories": list(item.unseen) or None,
+                "unusual": dict(item.unusual) or None,
+            }
+            copied = {name: item.cells.get(name) for name in self.keep}
+            yield first | copied | {name: x for name, x in entries.items() if x is not None}
 
 
 @contextmanager
 def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     """Open a Parquet file with the columns of the csv form; it takes its name when whole."""
-    names = columns.names
-    kinds = dict.fromkeys(names, pyarrow.string()) | dict.fromkeys(
-        columns.numbers, pyarrow.float64()
-    )
+    kinds = dict.fromkeys(columns.names, pyarrow.string())
+    kinds |= dict.fromkeys(columns.numbers, pyarrow.float64())
     kinds |= {"line": pyarrow.int64()} if columns.rows else {}
     schema = pyarrow.schema(list(kinds.items()))
-    waiting: list[dict[str, Any]] = []
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
         with pyarrow.parquet.ParquetWriter(part, schema) as file:
 
-            def flush() -> None:
-                file.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
-                waiting.clear()
+            def write(lines: Lines) -> None:
+                own = {name: _each(_unicode, values) for name, values in columns.table(lines)}
+                arrays = [pyarrow.array(own[name], kind) for name, kind in kinds.items()]
+                file.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
-            def write(line: Line) -> None:
-                waiting.append({name: _unicode(value) for name, value in columns.cells(line)})
-                if len(waiting) >= GROUP:
-                    flush()
-
-            yield write
-            flush()
+            with _by_batch(write) as write_lines:
+                yield write_lines
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -273,7 +187,7 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
 
 @contextmanager
 def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
-    """Open a file or stdout, and yield what writes lines there.
+    """Open a file or stdout, and yield what writes lines there, one by one or those of a batch.
 
     Args:
         out: The file; None for stdout.
@@ -290,13 +204,41 @@ def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
             out.parent.mkdir(parents=True, exist_ok=True)
             context = out.open("w", encoding="utf-8", errors="surrogateescape", newline="")
             file = stack.enter_context(context)
+        writer = csv.writer(file, lineterminator="\n")
         if form == "csv":
-            writer = csv.writer(file, lineterminator="\n")
             writer.writerow(map(as_text, columns.names))
-            yield lambda line: writer.writerow([as_text(_short(x)) for _, x in columns.cells(line)])
-        else:
-            dump = partial(json.dumps, ensure_ascii=False)
-            yield lambda line: file.write(dump(columns.record(line)) + "\n")
+
+        def write_csv(lines: Lines) -> None:
+            values = (_csv_cells(values) for _, values in columns.table(lines))
+            writer.writerows(zip(*values, strict=True))
+
+        def write_json(lines: Lines) -> None:
+            for record in columns.records(lines):
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+        yield stack.enter_context(_by_batch(write_csv if form == "csv" else write_json))
+
+
+@contextmanager
+def _by_batch(write: Callable[[Lines], None]) -> Iterator[Write]:
+    """Yield what writes lines of either kind, those that come one by one some at a time."""
+    waiting = list[Line]()
+
+    def flush() -> None:
+        if waiting:
+            write(Lines.of(waiting))
+            waiting.clear()
+
+    def write_either(lines: Line | Lines) -> None:
+        if isinstance(lines, Line):
+            waiting.append(lines)
+        if isinstance(lines, Lines) or len(waiting) >= ROWS:
+            flush()
+        if isinstance(lines, Lines):
+            write(lines)
+
+    yield write_either
+    flush()
 
 
 def form_of(form: str | None, out: Path | None) -> str:
@@ -317,8 +259,17 @@ def form_of(form: str | None, out: Path | None) -> str:
     return form
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+def _each(function: Callable[[Any], Any], values: Sequence[Any]) -> Sequence[Any]:
+    """Return a function of each value, computed once of every text that repeats."""
+    kinds = {*map(type, values)}
+    if kinds <= {str, NoneType}:
+        results = {value: function(value) for value in {*values}}
+        return [*map(results.__getitem__, values)]
+    return [*map(function, values)] if float in kinds else values
+
+
+def _csv_cells(values: Sequence[Any]) -> Sequence[Any]:
+    return _each(_short if float in {*map(type, values)} else as_text, values)
 
 
 def _short(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, cached_property
@@ -19,7 +20,6 @@ from unseen.data.tables.spellings import words
 
 #: Numbers that pyarrow reads as Python does; others, and words, are looked at one by one.
 _USUAL = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-
 #: So few texts are read one by one in less time than pyarrow needs to begin.
 FEW = 16
 
@@ -220,6 +220,19 @@ class Cells(Sequence[str | None]):
         return int(self.rows_of(texts).argmax())
 
 
+def trimmed(column: Any) -> Cells:
+    """Return the cells of an array of texts, without the blanks around them."""
+    encoded = column.dictionary_encode()
+    if isinstance(encoded, pyarrow.ChunkedArray):  # of more than 2 GiB
+        encoded = encoded.unify_dictionaries().chunk(0)
+    texts = pyarrow.compute.utf8_trim_whitespace(encoded.dictionary)
+    if texts.equals(encoded.dictionary):
+        return Cells.encoded(encoded)
+    again = texts.dictionary_encode()
+    places = pyarrow.compute.take(again.indices, encoded.indices)
+    return Cells.encoded(pyarrow.DictionaryArray.from_arrays(places, again.dictionary))
+
+
 def spelt_numbers(
     texts: Any, decimal: str | None = "."
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -230,22 +243,20 @@ def spelt_numbers(
         >>> values.tolist()[::2], are_numbers.tolist()
         ([1.5, 2.0], [True, False, True])
     """
-    compute, plain = pyarrow.compute, texts
     if len(texts) < FEW:
         numbers = [number(text, decimal) for text in texts.to_pylist()]
         values = np.array([math.nan if n is None else n for n in numbers], dtype=np.float64)
         return values, np.array([n is not None for n in numbers], dtype=bool)
+    compute, usual = pyarrow.compute, texts
     if decimal == ",":
-        plain = compute.replace_substring(texts, ",", ".")
-        usual = compute.invert(compute.match_substring(texts, "."))
-        usual = compute.and_(usual, compute.match_substring_regex(plain, _USUAL))
-    else:
-        usual = compute.match_substring_regex(texts, _USUAL)
-    are_numbers = _array(usual).copy()
-    if are_numbers.all():
-        return _array(compute.cast(plain, pyarrow.float64())), are_numbers
+        has_point = compute.match_substring(texts, ".")
+        usual = compute.if_else(has_point, "", compute.replace_substring(texts, ",", "."))
+    with suppress(pyarrow.ArrowInvalid):  # what pyarrow reads as numbers, Python does alike
+        return _array(compute.cast(usual, pyarrow.float64())), np.ones(len(texts), dtype=bool)
+    are_numbers = _array(compute.match_substring_regex(usual, _USUAL)).copy()
     values = np.full(len(texts), math.nan)
-    values[are_numbers] = _array(compute.cast(plain.filter(usual), pyarrow.float64()))
+    own = usual.filter(pyarrow.array(are_numbers))
+    values[are_numbers] = _array(compute.cast(own, pyarrow.float64()))
     for i in np.flatnonzero(~are_numbers).tolist():
         value = number(texts[i].as_py(), decimal)
         are_numbers[i] = value is not None

@@ -305,8 +305,12 @@ def dialect_like(
     separator = max(matches, key=lambda sign: matches[sign])  # of equals the first
     rows = csv.reader(io.StringIO(start, newline=""), delimiter=separator)
     places = [i for i, name in enumerate(next(rows, [])) if name.strip() in numeric]
-    cells = {row[i].strip() for row in rows for i in places if i < len(row)}
-    return Dialect(separator, plain_decimal(cells) or usual.decimal, encoding)
+    cells = (row[i].strip() for row in rows for i in places if i < len(row))
+    if separator == "," and '"' not in start:  # no cell has a comma
+        sign = "." if any(SURE.fullmatch(cell.replace(".", ",")) for cell in cells) else None
+    else:
+        sign = plain_decimal({*cells})
+    return Dialect(separator, sign or usual.decimal, encoding)
 
 
 def _is_utf8(path: Path) -> bool:

@@ -89,19 +89,22 @@ class Schema:
             )
         if not bool(x[:, len(self.columns) :].isfinite().all()):
             raise UnseenError(f"hashed words of {', '.join(self.texts)} are not finite numbers.")
-        codes = {j: len(names) for j, names in self.categorical}
-        for j, name in enumerate(self.columns):
-            present = x[:, j][~x[:, j].isnan()]
-            sound, kind = (
-                present.double().abs() <= LARGEST,
-                f"a finite number of at most {LARGEST:g}",
-            )
-            if j in codes:
-                sound = (present >= 0) & (present < codes[j]) & (present % 1 == 0)
-                kind = "0 or 1" if name in self.flags else "a code with a name"
-            if not bool(sound.all()):
-                value = float(present[~sound][0])
-                raise UnseenError(f"column {name!r} holds {value:g}, which is not {kind}.")
+        wrong = self._wrong(x[:, : len(self.columns)].double())
+        for j in wrong.any(0).nonzero().flatten().tolist()[:1]:
+            name, value = self.columns[j], float(x[wrong[:, j], j][0])
+            kind = "0 or 1" if name in self.flags else "a code with a name"
+            if name not in {*self.flags, *self.categories}:
+                kind = f"a finite number of at most {LARGEST:g}"
+            raise UnseenError(f"column {name!r} holds {value:g}, which is not {kind}.")
+
+    def _wrong(self, values: Tensor) -> Tensor:
+        """Return which cells [N, C] are no number that fits and no code with a name."""
+        wrong = values.abs() > LARGEST
+        places = [j for j, _ in self.categorical]
+        codes, sizes = values[:, places], [len(names) for _, names in self.categorical]
+        beyond = (codes < 0) | (codes >= torch.tensor(sizes, dtype=torch.float64))
+        wrong[:, places] = beyond | (codes.frac().abs() > 0)
+        return wrong
 
     def sums(self, x: Tensor) -> Tensor:
         """Return the statistics of the rows of a raw table: all that a client says about it.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow
 import pyarrow.csv
 
 from unseen.data.entry import below
-from unseen.data.tables.cells import Cells, decimal_of
+from unseen.data.tables.cells import Cells, decimal_of, trimmed
 from unseen.data.tables.dialect import (
     BROKEN,
     Dialect,
@@ -36,6 +36,8 @@ from unseen.errors import UnseenError, nearest
 READING = ("missing", "separator", "decimal", "encoding")
 #: How errors name a row of a file that has no lines.
 ROW = "row {}"
+#: Bytes of a file that become texts at once: the fewer parts, the fewer words are compared.
+PART = 1 << 24
 
 
 def cells_by_line(
@@ -82,12 +84,15 @@ def read(
             content = file.read()
         text, encoding = decode(content, dialect.encoding, path)
         separator = dialect.separator or ("," if header else separator_of(text, needs, path))
-        names, cells, lines = plain_rows(content, text, separator, header) or _row_by_row(
-            text, separator, header, path
+        plain = plain_columns(content, text, separator, header)
+        names, cells, lines = (
+            _row_by_row(text, separator, header, path)
+            if plain is None
+            else (plain.names, map(trimmed, plain.columns), plain.lines)
         )
     except (*BROKEN, csv.Error) as error:
         raise UnseenError(f"{path} is not a csv file: {error}.") from error
-    del content, text
+    del content, text, plain
     columns = [column.without(words) for column in cells]
     sign = dialect.decimal or decimal_of(columns, separator)
     columns = [cells if sign == "." else replace(cells, decimal=sign) for cells in columns]
@@ -100,8 +105,19 @@ def read(
 Read = tuple[Sequence[str], Iterable[Cells], Sequence[int]]
 
 
-def plain_rows(content: bytes, text: str, separator: str, header: Sequence[str]) -> Read | None:
-    """Return names, cells and lines of a plainly written file; None of any other.
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a plainly written file: names, arrays of texts, and the line of each row."""
+
+    names: Sequence[str]
+    columns: Sequence[Any]
+    lines: range
+
+
+def plain_columns(
+    content: bytes, text: str, separator: str, header: Sequence[str]
+) -> Columns | None:
+    """Return the columns of a plainly written file; None of any other.
 
     In a plain file each line is a row, and quotes stand around whole cells alone.
     """
@@ -120,38 +136,24 @@ def plain_rows(content: bytes, text: str, separator: str, header: Sequence[str])
     if not all(names) or len({*names}) < len(names) or ('"' in text and odd.search(text)):
         return None
     rows = text.count("\n", 0, end) + 1 - skipped
-    kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     ours = len(content) - len(codecs.BOM_UTF8) * content.startswith(codecs.BOM_UTF8)
     is_utf_8 = text.isascii() and ours == len(text)
     buffer = pyarrow.py_buffer(content[-ours:] if is_utf_8 else text.encode())
     try:
         table = pyarrow.csv.read_csv(
             pyarrow.BufferReader(buffer),
-            pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped),
+            pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped, block_size=PART),
             pyarrow.csv.ParseOptions(delimiter=separator),
             pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, kind), strings_can_be_null=False
+                column_types=dict.fromkeys(names, pyarrow.string()), strings_can_be_null=False
             ),
         )
     except pyarrow.ArrowInvalid:
         return None  # a row too short, among others: the slow way says in which line
     if len(table) != rows or not rows:
         return None
-    cells = (trimmed(column) for column in table.columns)
-    return names, cells, range(1 + skipped, 1 + skipped + rows)
-
-
-def trimmed(column: Any) -> Cells:
-    """Return the cells of a chunked dictionary array, without the blanks around them."""
-    encoded = column.unify_dictionaries().combine_chunks()
-    if isinstance(encoded, pyarrow.ChunkedArray):
-        encoded = encoded.chunk(0)
-    texts = pyarrow.compute.utf8_trim_whitespace(encoded.dictionary)
-    if texts.equals(encoded.dictionary):
-        return Cells.encoded(encoded)
-    again = texts.dictionary_encode()
-    places = pyarrow.compute.take(again.indices, encoded.indices)
-    return Cells.encoded(pyarrow.DictionaryArray.from_arrays(places, again.dictionary))
+    columns = [column.combine_chunks() for column in table.columns]
+    return Columns(names, columns, range(1 + skipped, 1 + skipped + rows))
 
 
 def _row_by_row(text: str, separator: str, header: Sequence[str], path: Path) -> Read:

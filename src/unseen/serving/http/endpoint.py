@@ -83,11 +83,11 @@ class Service:
             lines = self._lines(marked(self.trained, [path], *ways))
         return [replace(line, item=without(f"{place}/", line.item)) for line in lines]
 
-    def _lines(self, batches: Iterable[list[Item]]) -> list[Line]:
+    def _lines(self, batches: Iterable[Sequence[Item]]) -> list[Line]:
         with self.lock:  # a network's buffers and hooks are its own, not a request's
             return list(answered(self.trained, self._limited(batches), self.policy, self.runtime))
 
-    def _limited(self, batches: Iterable[list[Item]]) -> Iterator[list[Item]]:
+    def _limited(self, batches: Iterable[Sequence[Item]]) -> Iterator[Sequence[Item]]:
         count = 0
         for items in batches:
             count += len(items)

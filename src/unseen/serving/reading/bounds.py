@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError
+from unseen.serving.reading.batch import Batch, Item
 from unseen.serving.reading.inputs import ImageInputs, Inputs, TableInputs
-from unseen.serving.reading.new_rows import Item
 
 #: Deviations beyond which a value is flagged: 1 in 36 of any distribution at most (Chebyshev).
 BOUND = 6.0
@@ -100,45 +100,46 @@ class Bounds:
     inputs: Inputs
     quantities: tuple[Quantity, ...]
 
-    def mark(self, items: Sequence[Item], strict: bool = False) -> list[Item]:
-        """Return the items, with what is far from training in them.
+    def mark(self, items: Sequence[Item], strict: bool = False) -> Batch:
+        """Return a batch, or items as one, with what is far from training in it.
 
         Args:
-            items: The items.
-            strict: Whether an item far from training gets an error and loses its input.
+            items: The batch.
+            strict: Whether what is far from training gets an error and loses its input.
         """
-        out = list(items)
-        places = [i for i, item in enumerate(items) if item.x is not None]
-        if not places or not self.quantities:
-            return out
+        batch = items if isinstance(items, Batch) else Batch.of(items)
+        if batch.x is None or not self.quantities:
+            return batch
         ends = [(*q.span, q.mean, q.unit) for q in self.quantities]
         low, high, mean, unit = torch.tensor(ends, dtype=torch.float64).T
-        values = self._values([items[i] for i in places])
+        values = self._values(batch.x, batch)
         z = (values - mean) / unit
         # Inputs are float32, so that an end of a range may come out a little beyond it.
         far = (z < low - 1e-5 * (1 + low.abs())) | (z > high + 1e-5 * (1 + high.abs()))
+        unusual = dict[int, dict[str, str]]()
         for row in far.any(1).nonzero().flatten().tolist():
-            item, flagged = items[places[row]], {}
-            for quantity, value, beyond in zip(self.quantities, values[row], far[row], strict=True):
-                if beyond:
-                    cell = item.cells.get(quantity.name, "").strip()
-                    flagged[quantity.name] = quantity.describe(float(value), cell)
-            item = replace(item, unusual=flagged)
-            if strict:
-                error = f"far from what training saw: {spelt(flagged)}"
-                item = replace(item, x=None, error=error)
-            out[places[row]] = item
-        return out
+            place = int(batch.usable[row])
+            cells = batch.cells(place)
+            unusual[place] = {
+                self.quantities[q].name: self.quantities[q].describe(
+                    float(values[row, q]), cells.get(self.quantities[q].name, "").strip()
+                )
+                for q in far[row].nonzero().flatten().tolist()
+            }
+        marked = replace(batch, unusual=unusual)
+        errors = {i: f"far from what training saw: {spelt(own)}" for i, own in unusual.items()}
+        return marked.refused(errors) if strict else marked
 
-    def _values(self, items: Sequence[Item]) -> Tensor:
-        """Return quantities [N, Q] of items with an input; the mean where a value is missing."""
-        x = torch.stack([item.x for item in items if item.x is not None])
+    def _values(self, x: Tensor, batch: Batch) -> Tensor:
+        """Return quantities [M, Q] of the inputs; the mean where a value is missing."""
         if isinstance(self.inputs, TableInputs):
-            columns = zip(self.inputs.numeric, x.double().T, strict=False)
+            names = self.inputs.numeric
+            columns = zip(names, x[:, : len(names)].double().T, strict=True)
             scaling = self.inputs.scaling
             values = {n: v * scaling[n][1] + (scaling[n][0] or 0.0) for n, v in columns}
         else:
-            sides = torch.tensor([item.size or (1, 1) for item in items], dtype=torch.float64).log()
+            sizes = [batch.items[i].size or (1, 1) for i in batch.usable]
+            sides = torch.tensor(sizes, dtype=torch.float64).log()
             values = measures(x) | dict(zip(SIDES, sides.T, strict=True))
         return torch.stack([values[q.name] for q in self.quantities], 1)
 
@@ -151,10 +152,16 @@ class Tally:
         self.by: Counter[str] = Counter()
 
     def add(self, item: Item) -> None:
-        self.read += item.x is not None or bool(item.unusual)
-        if item.unusual:
-            self.far += 1
-            self.by.update(item.unusual.keys())
+        self.count(Batch.of([item]))
+
+    def count(self, batch: Batch, places: Collection[int] | None = None) -> None:
+        """Count what of a batch is far from training; of some places, or of all."""
+        own = batch.unusual.keys() if places is None else batch.unusual.keys() & {*places}
+        read = {*batch.usable.tolist()} if places is None else {*places}
+        self.read += len(read | own)
+        self.far += len(own)
+        for place in sorted(own):
+            self.by.update(batch.unusual[place].keys())
 
     def lines(self) -> list[str]:
         """Return what to say of them at the end: nothing where all are as training's."""

@@ -20,6 +20,7 @@ from unseen.data.dataset import DataSet
 from unseen.data.heart import ZERO_IS_MISSING
 from unseen.data.image_files.images import View
 from unseen.data.tables.cells import Cells, blank, identity
+from unseen.data.tables.column_texts import Texts
 from unseen.data.tables.dialect import Dialect
 from unseen.data.tables.encoding import FLAT, Schema, encode, feature_names, indicators
 from unseen.data.tables.hashing import Hashed
@@ -130,53 +131,57 @@ class TableInputs:
             c: tuple(n for i, n in enumerate(names) if i in by_column[c]) for c, names in levels
         }
 
-    def values(self, columns: Mapping[str, Cells]) -> RawRows:
+    def values(self, columns: Mapping[str, Texts]) -> RawRows:
         """Return rows as numbers and codes, what is wrong with them, and what is unseen.
 
         Args:
             columns: Of each column its cells.
         """
         rows = len(next(iter(columns.values())))
-        raw = RawRows(np.full((rows, self.schema.width), math.nan), {}, defaultdict(list))
+        x = np.full((self.schema.width, rows), math.nan).T  # a column's values side by side
+        raw = RawRows(x, {}, defaultdict(list))
         for j, column in enumerate(self.schema.columns):
-            cells = self._cells(columns[column])
             if column in self.codes:
-                values, usual = self._codes(column, cells)
-                for row in np.flatnonzero(cells.rows_of(~usual)).tolist():
-                    raw.unseen[row].append(f"{column} = {cells[row]!r}")
+                values = self._codes(column, columns[column], raw.unseen)
             else:
-                values, kind = self._numbers(column, cells)
-                for row in np.flatnonzero(cells.rows_of(np.isnan(values))).tolist():
-                    raw.faults.setdefault(row, f"{column} = {cells[row]!r} is {kind}")
-            if column in self.blank:
-                values = np.where(values == 0, math.nan, values)
-            raw.x[:, j] = np.append(values, math.nan)[cells.codes]
+                values = self._numbers(column, columns[column], raw.faults)
+            x[:, j] = np.where(values == 0, math.nan, values) if column in self.blank else values
         end = len(self.schema.columns)
         for column, hashed in self.schema.texts.items():
-            raw.x[:, end : end + hashed.features] = hashed([*self._cells(columns[column])])
+            x[:, end : end + hashed.features] = hashed([*self._cells(columns[column])])
             end += hashed.features
         return raw
 
-    def _cells(self, cells: Cells) -> Cells:
-        return replace(cells, decimal=self.dialect.decimal).without(self.missing)
+    def _cells(self, texts: Texts) -> Cells:
+        return replace(texts.cells, decimal=self.dialect.decimal).without(self.missing)
 
-    def _codes(self, column: str, cells: Cells) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the code of each text of a categorical column, and which a training site had."""
+    def _codes(
+        self, column: str, texts: Texts, unseen: dict[int, list[str]]
+    ) -> NDArray[np.float64]:
+        """Return the code of each row; notes the rows with what no training site had."""
         names, own, levels = self.schema.categories[column], self.codes[column], self.levels[column]
+        cells = self._cells(texts)
         codes = [own.get(identity(text), len(names)) for text in cells.plain]
         usual = [code < len(names) and names[code] in levels for code in codes]
-        return np.array(codes, dtype=np.float64), np.array(usual, dtype=bool)
+        for row in np.flatnonzero(cells.rows_of(~np.array(usual, dtype=bool))).tolist():
+            unseen[row].append(f"{column} = {cells[row]!r}")
+        return np.array([*codes, math.nan], dtype=np.float64)[cells.codes]
 
-    def _numbers(self, column: str, cells: Cells) -> tuple[NDArray[np.float64], str]:
-        """Return the number of each text, NaN where it spells none, and what it then is."""
-        if column in self.schema.flags:
-            flags = [FLAGS.get(text.lower(), math.nan) for text in cells.texts]
-            return np.array(flags, dtype=np.float64), "neither 0, 1, yes nor no"
-        values = np.where(np.isfinite(cells.values), cells.values, math.nan)
+    def _numbers(self, column: str, texts: Texts, faults: dict[int, str]) -> NDArray[np.float64]:
+        """Return the number of each row; notes the rows with something else."""
+        flag = column in self.schema.flags
+        floats = None if flag else texts.floats(self.missing, self.dialect.decimal)
+        if floats is not None:
+            return floats
+        cells, words = self._cells(texts), FLAGS if flag else TRUTHS
+        values = np.where(np.isfinite(cells.values) & (not flag), cells.values, math.nan)
         for i in np.flatnonzero(np.isnan(values)).tolist():
-            values[i] = TRUTHS.get(cells.texts[i].lower(), math.nan)
+            values[i] = words.get(cells.texts[i].lower(), math.nan)
         comma = " with a decimal comma" if self.dialect.decimal == "," else ""
-        return values, f"not a number{comma}"
+        kind = "neither 0, 1, yes nor no" if flag else f"not a number{comma}"
+        for row in np.flatnonzero(cells.rows_of(np.isnan(values))).tolist():
+            faults.setdefault(row, f"{column} = {cells[row]!r} is {kind}")
+        return np.append(values, math.nan)[cells.codes]
 
     def identity(self, cell: str) -> tuple[bool, Decimal, str]:
         """Return what cells of one value have in common."""

@@ -1,13 +1,14 @@
 """Data with labels, as batches of a model's inputs: the data set of training, images, csv rows."""
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.core.client import Split, Stored
@@ -16,17 +17,15 @@ from unseen.data import info, load
 from unseen.data.dataset import DataSet
 from unseen.data.entry import folded
 from unseen.data.tables.cells import identity
-from unseen.data.tables.sheet import codes_of
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.directory import Trained
+from unseen.serving.reading.batch import Batch, Item
 from unseen.serving.reading.bounds import Tally
 from unseen.serving.reading.inputs import ImageInputs, TableInputs
-from unseen.serving.reading.new_rows import IMAGES, Item, read, stacked
-from unseen.serving.reading.row_columns import fitted
-
-#: A class, a number, or a time and an event.
-Value = float | tuple[float, float]
+from unseen.serving.reading.new_rows import IMAGES, ROWS, read
+from unseen.serving.reading.row_files import fitted
+from unseen.serving.reading.row_labels import LabelColumns, Labels, Sites, sites_of
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,9 @@ class LabelledData:
         else:
             for batch in of_data_set(self.trained, data, self.request):
                 if isinstance(inputs, TableInputs):
-                    self._count(Item(batch.domain, x=x) for x in batch.x)
+                    self._count(
+                        Batch([batch.domain] * len(batch.x), [], batch.x), np.arange(len(batch.x))
+                    )
                 yield batch
 
     def _by_folder(self, root: Path) -> Iterator[Labelled]:
@@ -121,140 +122,116 @@ class LabelledData:
         alike = Counter(map(folded, classes))
         names = {folded(name): name for name in classes if alike[folded(name)] == 1}
 
-        def answer(item: Item) -> tuple[str, float | str]:
+        def label_of(item: Item) -> int | str:
             folder = item.parts[-2] if len(item.parts) > 1 else ""
             label = folder if folder in classes else names.get(folded(folder))
             label = label or (layout.label(folder) if layout else None)
-            domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
             if label in classes:
-                return domain, classes.index(label)
-            fault = f"its folder {folder!r} is not a class of the model ({', '.join(classes)})"
-            return domain, fault
+                return classes.index(label)
+            return f"its folder {folder!r} is not a class of the model ({', '.join(classes)})"
 
-        return self._answered(read(self.trained.inputs, [root], self.request.batch), answer)
+        for batch in read(self.trained.inputs, [root], self.request.batch):
+            folders = [i.parts[-3] if len(i.parts) > 2 else root.resolve().name for i in batch]
+            sites = tuple(dict.fromkeys(folders))
+            labels = [*map(label_of, batch)]
+            values = np.array([-1 if isinstance(own, str) else own for own in labels])
+            faults = {i: own for i, own in enumerate(labels) if isinstance(own, str)}
+            codes = np.array([*map(sites.index, folders)])
+            yield from self._answered(batch, (sites, codes), Labels(values, faults))
 
     def _by_column(self, inputs: TableInputs, path: Path) -> Iterator[Labelled]:
-        label, times = self.request.label or inputs.label, self.trained.times
-        if label is None:
-            raise UnseenError(
-                "no column is known to hold the labels.",
-                remedy="Name it by label (--label COLUMN).",
-            )
-        event = ""
-        if times is not None:
-            label, _, event = label.partition(",")
-            event = event.strip() or times.event
-        domain, classes = self.request.domain or inputs.domain or "", self.trained.classes
-        codes = codes_of(classes or ())
-        sites: dict[object, str] = {
+        columns, domain = self._columns(inputs, path), self.request.domain
+        inputs = fitted(replace(inputs, label=columns.label), path)
+        spellings: dict[object, str] = {
             identity(s): s for part in self.trained.spec["sites"].values() for s in part
         }
-        inputs = fitted(replace(inputs, label=label), path)
+        for batch in read(inputs, [path], self.request.batch, lenient=True):
+            if domain and batch.columns:
+                check_known(f"column of {columns.place} (for the site)", batch.columns, domain)
+            sites = sites_of(inputs, batch, domain or inputs.domain or "", path.stem, spellings)
+            yield from self._answered(batch, sites, columns.read(inputs, batch))
+
+    def _columns(self, inputs: TableInputs, path: Path) -> LabelColumns:
+        """Return where a file's labels are."""
+        label, event = self.request.label or inputs.label, ""
+        if label is None:
+            raise UnseenError(
+                "no column is spellings to hold the labels.",
+                remedy="Name it by label (--label COLUMN).",
+            )
+        if self.trained.times is not None:
+            label, _, event = label.partition(",")
+            event = event.strip() or self.trained.times.event
         drop = self._training.arguments.get("missing_label") == "drop"
-        place = self.request.called or path
-
-        @cache
-        def site_of(name: str) -> str:
-            return sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
-
-        @cache
-        def class_of(cell: str) -> int | None:
-            return codes.get(inputs.identity(cell))
-
-        def answer(item: Item) -> tuple[str, Value | str | None]:
-            if self.request.domain and item.cells:
-                check_known(f"column of {place} (for the site)", item.cells, domain)
-            name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
-            name = site_of(name)
-            if drop and label in item.cells and inputs.is_missing(cell.strip()):
-                return name, None
-            if item.error is not None:
-                return name, item.error
-            if label not in item.cells:
-                raise nearest(f"column of {place} (for label)", label, item.cells)
-            number = inputs.dialect.finite
-            if times is not None:
-                if event not in item.cells:
-                    raise nearest(f"column of {place} (for label TIME,EVENT)", event, item.cells)
-                pair = times.cell(cell, inputs.dialect.plain(item.cells[event]), number)
-                return name, pair or self._fault_of_times(item, label, event, inputs.is_missing)
-            value = number(cell) if classes is None else class_of(cell)
-            if value is None and inputs.is_missing(cell.strip()):
-                return name, f"its label {label} is missing"
-            kind = "a finite number" if classes is None else f"a class of the model: {classes}"
-            return name, f"its label {label} = {cell!r} is not {kind}" if value is None else value
-
-        return self._answered(read(inputs, [path], self.request.batch, lenient=True), answer)
-
-    @staticmethod
-    def _fault_of_times(item: Item, time: str, event: str, missing: Callable[[str], bool]) -> str:
-        cells = {column: item.cells[column] for column in (time, event)}
-        for column, cell in cells.items():
-            if missing(cell.strip()):
-                return f"its label {column} is missing"
-        spelt = " and ".join(f"{column} = {cell!r}" for column, cell in cells.items())
-        return f"{spelt} are not a time ≥ 0 with an event of 0 or 1"
+        place = self.request.called or str(path)
+        return LabelColumns(label, event, self.trained.classes, drop, place)
 
     @property
     def _training(self) -> Call:
         (call,) = parse(self.trained.spec["data"]["dataset"])
         return call
 
-    def _answered(
-        self,
-        batches: Iterable[Iterable[Item]],
-        answer: Callable[[Item], tuple[str, Value | str | None]],
-    ) -> Iterator[Labelled]:
-        """Yield the items of the domains that are asked for, one batch per domain and list.
+    def _answered(self, batch: Batch, sites: Sites, labels: Labels) -> Iterator[Labelled]:
+        """Yield what has a label at the sites that are asked for, one batch per site and pass.
 
         Args:
-            batches: The items, in lists.
-            answer: Returns an item's domain, and its label or why it has none; None where it is
-                left out as in training.
+            batch: The images or rows.
+            sites: Where they are from.
+            labels: Their labels.
         """
-        for batch in batches:
-            groups: dict[str, list[tuple[Item, Value]]] = defaultdict(list)
-            for item in batch:
-                domain, value = answer(item)
-                if item.error is None:  # else nothing may say which domain it is of
-                    self.domains[domain] = None
-                if not self.request.includes(domain):
-                    continue
-                if value is None:
-                    self.unlabelled += 1
-                elif item.x is None:
-                    self.faults.append(item)
-                elif isinstance(value, str):
-                    self.faults.append(Item(item.source, item.line, error=value))
-                else:
-                    groups[domain].append((item, value))
-            self._count(item for own in groups.values() for item, _ in own)
-            for name in groups:
-                items, values = zip(*groups[name], strict=True)
-                if (x := stacked(items)) is not None:
-                    groups_of = {c: _cells(items, c) for c in self.request.groups}
-                    y = labels_of(self.trained, self._labels(values))
-                    yield Labelled(name, x, y, groups_of, self._units(items))
+        names, codes = sites
+        wrong, unlabelled = np.zeros((2, len(batch)), dtype=bool)
+        wrong[[*batch.errors]], unlabelled[[*labels.faults]] = True, True
+        # What has an error may lack its site as well.
+        self.domains |= {names[code]: None for code in _in_order(codes[~wrong])}
+        asked = np.array([*map(self.request.includes, names)])[codes]
+        if labels.left is not None:
+            self.unlabelled += int((asked & labels.left).sum())
+            asked &= ~labels.left
+        for i in np.flatnonzero(asked & (wrong | unlabelled)).tolist():
+            own = Item(batch.sources[i], batch.lines[i], error=labels.faults.get(i))
+            self.faults.append(batch[i] if wrong[i] else own)
+        used = asked & ~wrong & ~unlabelled
+        self._count(batch, np.flatnonzero(used).tolist())
+        x, size = batch.inputs, self.request.batch or ROWS
+        if x is None or not used.any():
+            return
+        groups, units = {c: _cells(batch, c) for c in self.request.groups}, self._units(batch)
+        for start in range(0, len(batch), size):
+            places = start + np.flatnonzero(used[start : start + size])
+            for code in _in_order(codes[places]):
+                own = places[codes[places] == code]
+                yield Labelled(
+                    names[code],
+                    x[torch.from_numpy(batch.rows[own])],
+                    labels_of(self.trained, self._labels(labels.values[own])),
+                    {column: tuple(cells[i] for i in own) for column, cells in groups.items()},
+                    tuple(units[i] for i in own) if units else (),
+                )
 
-    def _labels(self, values: Sequence[Value]) -> Tensor:
+    def _labels(self, values: NDArray[np.float64]) -> Tensor:
         """Return labels in the precision that their distance from 0 needs."""
         if self.trained.classes is not None:
-            return torch.tensor(values).long()
+            return torch.from_numpy(values).long()
         if self.trained.scale is None:
             return exact_numbers(values)
         kind = torch.float64 if self.trained.scale.far else torch.float32
-        return torch.tensor(values, dtype=kind)
+        return torch.from_numpy(values).to(kind)
 
-    def _units(self, items: Sequence[Item]) -> tuple[str, ...]:
+    def _units(self, batch: Batch) -> list[str]:
         """Return whose rows these are, where training had a column of units that is here, too."""
         column = self._training.arguments.get("unit")
-        there = isinstance(column, str) and column in items[0].cells
-        return _cells(items, str(column)) if there else ()
+        return _cells(batch, str(column)) if column in batch.columns else []
 
-    def _count(self, items: Iterable[Item]) -> None:
-        for item in self.trained.bounds.mark(list(items)):
-            self.tally.add(item)
-            self.unseen += bool(item.unseen)
+    def _count(self, batch: Batch, places: Collection[int]) -> None:
+        self.tally.count(self.trained.bounds.mark(batch), places)
+        self.unseen += len(batch.unseen.keys() & {*places})
+
+
+def _in_order(codes: NDArray[np.int64]) -> list[int]:
+    """Return the different codes in the order in which they occur."""
+    different, first = np.unique(codes, return_index=True)
+    return [int(code) for code in different[np.argsort(first)]]
 
 
 def labels_of(trained: Trained, y: Tensor) -> Tensor:
@@ -262,10 +239,10 @@ def labels_of(trained: Trained, y: Tensor) -> Tensor:
     return trained.times.labels(y) if trained.times is not None else y
 
 
-def _cells(items: Sequence[Item], column: str) -> tuple[str, ...]:
-    if column not in items[0].cells:
-        raise nearest("column (for groups)", column, items[0].cells)
-    return tuple(item.cells[column].strip() for item in items)
+def _cells(batch: Batch, column: str) -> list[str]:
+    if column not in batch.columns:
+        raise nearest("column (for groups)", column, batch.columns)
+    return [*batch.columns[column]]
 
 
 def check_domains(names: Sequence[str] | None, domains: Mapping[str, object]) -> None:

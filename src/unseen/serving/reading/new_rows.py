@@ -1,29 +1,30 @@
 """From files to inputs, a batch at a time: each image or row, or why it cannot be used."""
 
 import io
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from unseen.data.image_files.images import SUFFIXES, Tree, is_archive, pixels
-from unseen.data.tables.cells import Cells
-from unseen.data.tables.parquet_rows import is_parquet, plain_cell
+from unseen.data.tables.column_texts import Texts
+from unseen.data.tables.parquet_rows import plain_cell
 from unseen.errors import UnseenError
+from unseen.serving.reading.batch import Batch, Item, stacked
 from unseen.serving.reading.inputs import Arrays, ImageInputs, Inputs, TableInputs
-from unseen.serving.reading.row_blocks import Block, RowCells, of_csv, of_parquet
-from unseen.serving.reading.row_columns import PLAIN, fitted, header_fault
+from unseen.serving.reading.row_files import PLAIN, Block, blocks_of, fitted, header_fault
 
+__all__ = ["Batch", "Clock", "Item", "check_frame", "from_mappings", "read", "stacked"]
 #: Images and rows per forward pass by default: few images stay in the processor's cache.
 IMAGES, ROWS = 32, 512
+#: Rows that are in memory at once.
+BLOCK = 1 << 16
 DECODING, CELLS = "decoding", "reading"
 #: Name of an image, its folders and name below the path that was asked for, and how to read it.
 Listed = tuple[str, tuple[str, ...], Callable[[], bytes]]
@@ -56,46 +57,14 @@ class Clock:
         return [f"{n:<12}{s:6.2f} s{share}" for n, s, share in (*shares, ("total", total, ""))]
 
 
-@dataclass(frozen=True)
-class Item:
-    """One image or row: where it is from, and either its input or why there is none.
-
-    Attributes:
-        source: The file.
-        line: A row's line in the file; of a Parquet file its place, from 1.
-        x: The input.
-        error: Why there is no input.
-        parts: Folders and name of an image below the path that was asked for.
-        cells: A row's cells, by column.
-        unseen: Categories that no training site had, where they are accepted.
-        size: Width and height of an image's file.
-        unusual: What is far from training, and how far, by the name of the column or of the image's
-            statistic.
-    """
-
-    source: str
-    line: int | None = None
-    x: Tensor | None = None
-    error: str | None = None
-    parts: tuple[str, ...] = ()
-    cells: Mapping[str, str] = field(default_factory=dict)
-    unseen: tuple[str, ...] = ()
-    size: tuple[int, int] | None = None
-    unusual: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        at = f", line {self.line}" if self.line is not None else ""
-        return f"{self.source}{at}: {self.error}"
-
-
 def read(
     inputs: Inputs,
     paths: Sequence[Path],
     batch: int | None = None,
     clock: Clock | None = None,
     lenient: bool = False,
-) -> Iterator[list[Item]]:
-    """Yield the items of the files, in their order, in lists of at most `batch`.
+) -> Iterator[Batch]:
+    """Yield what the files hold, in their order.
 
     Image models take image files, folders of them at any depth, and tar archives; table models csv
     files, also as csv.gz, and Parquet files.
@@ -103,7 +72,8 @@ def read(
     Args:
         inputs: What the model takes.
         paths: The files.
-        batch: Items per list (default: 32 images or 512 rows).
+        batch: Images per batch (default: 32); of rows there are `BLOCK`, or a little less, so that
+            no multiple of `batch` is cut.
         clock: Counts the time of decoding.
         lenient: Use a row with a category that no training site had, without the features of that
             column, instead of refusing it.
@@ -116,7 +86,7 @@ def read(
     clock = clock or Clock()
     for path in paths:
         if not path.exists():
-            yield [Item(str(path), error="there is no such file or folder")]
+            yield Batch.of([Item(str(path), error="there is no such file or folder")])
         elif isinstance(inputs, ImageInputs):
             yield from _images(inputs, path, batch or IMAGES, clock)
         else:
@@ -133,14 +103,14 @@ def check_frame(inputs: Inputs, columns: Sequence[str]) -> None:
 
 def from_mappings(
     inputs: Inputs, rows: Iterable[Mapping[str, object]], batch: int | None, lenient: bool
-) -> Iterator[list[Item]]:
-    """Yield the items of rows that are not from a file, in lists of at most `batch`.
+) -> Iterator[Batch]:
+    """Yield rows that are not from a file.
 
     Args:
         inputs: What the model takes.
         rows: Column -> text, a number, a flag or None for a missing value; other columns than the
             model's are copied.
-        batch: Items per list (default: 512).
+        batch: Rows per batch (default: 512).
         lenient: As for `read`.
     """
     if not isinstance(inputs, TableInputs):
@@ -148,15 +118,15 @@ def from_mappings(
     inputs = replace(inputs, dialect=PLAIN)
     items = (_item(inputs, row, i) for i, row in enumerate(rows, 1))
     while chunk := list(islice(items, batch or ROWS)):
-        good = [item for item in chunk if item.error is None]
         columns = {
-            name: Cells.of([item.cells[name].strip() for item in good])
+            name: Texts.of([item.cells.get(name) if item.error is None else None for item in chunk])
             for name in inputs.schema.names
         }
-        places = [item.line or 0 for item in good]
-        with_cells = Rows("rows", places, [item.cells for item in good], columns)
-        encoded = iter(_encoded(inputs, with_cells, lenient))
-        yield [item if item.error is not None else next(encoded) for item in chunk]
+        faults = {i: item.error for i, item in enumerate(chunk) if item.error is not None}
+        encoded = _encoded(
+            inputs, Block(columns, [item.line for item in chunk], faults), "rows", lenient
+        )
+        yield replace(encoded, items=chunk)
 
 
 def _item(inputs: TableInputs, row: Mapping[str, object], line: int) -> Item:
@@ -165,16 +135,7 @@ def _item(inputs: TableInputs, row: Mapping[str, object], line: int) -> Item:
     return Item("rows", line, cells=cells, error=fault or None)
 
 
-def stacked(items: Sequence[Item]) -> Tensor | None:
-    """Return the inputs of those items that have one, as one batch; bytes as numbers in [0, 1]."""
-    inputs = [item.x for item in items if item.x is not None]
-    if not inputs:
-        return None
-    x = torch.stack(inputs)
-    return x.float().div_(255) if x.dtype == torch.uint8 else x
-
-
-def _images(inputs: ImageInputs, path: Path, batch: int, clock: Clock) -> Iterator[list[Item]]:
+def _images(inputs: ImageInputs, path: Path, batch: int, clock: Clock) -> Iterator[Batch]:
     """Yield images, decoded by several threads: Pillow releases the interpreter's lock."""
 
     def decode(image: Listed) -> Item:
@@ -190,7 +151,7 @@ def _images(inputs: ImageInputs, path: Path, batch: int, clock: Clock) -> Iterat
     try:
         files = iter(_listed(path))
     except (UnseenError, OSError) as error:
-        yield [Item(str(path), error=str(error))]
+        yield Batch.of([Item(str(path), error=str(error))])
         return
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         none = [Item(str(path), error="holds no image files")]
@@ -198,7 +159,7 @@ def _images(inputs: ImageInputs, path: Path, batch: int, clock: Clock) -> Iterat
             with clock.phase(DECODING):
                 items = list(pool.map(decode, islice(files, batch)))
             if items or none:
-                yield items or none
+                yield Batch.of(items or none)
             if not items:
                 return
             none = []
@@ -218,51 +179,31 @@ def _listed(path: Path) -> Iterable[Listed]:
 
 def _table(
     inputs: TableInputs, path: Path, batch: int, clock: Clock, lenient: bool
-) -> Iterator[list[Item]]:
-    inputs, needs = fitted(inputs, path), inputs.schema.names
-    blocks = of_parquet(path, needs) if is_parquet(path) else of_csv(path, needs, inputs.dialect)
-    items = chain.from_iterable(_of_block(inputs, str(path), block, lenient) for block in blocks)
+) -> Iterator[Batch]:
+    inputs = fitted(inputs, path)
+    blocks = blocks_of(inputs, path, max(1, BLOCK // batch) * batch)
     while True:
         with clock.phase(CELLS):
-            some = list(islice(items, batch))
-        if not some:
+            block = next(blocks, None)
+            encoded = _encoded(inputs, block, str(path), lenient) if block is not None else None
+        if encoded is None:
             return
-        yield some
+        yield encoded
 
 
-def _of_block(inputs: TableInputs, source: str, block: Block, lenient: bool) -> list[Item]:
-    """Return the items of a block's rows, and of those without cells, in the order of lines."""
-    cells = [RowCells(block.columns, row) for row in range(len(block.lines))]
-    rows = Rows(source, block.lines, cells, block.columns)
-    items = _encoded(inputs, rows, lenient)
-    if not block.faults:
-        return items
-    items += [Item(source, line, error=fault) for line, fault in block.faults]
-    return sorted(items, key=lambda item: math.inf if item.line is None else item.line)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows that have cells: where they are from, their cells, and the same cells by column."""
-
-    source: str
-    lines: Sequence[int]
-    cells: Sequence[Mapping[str, str]]
-    columns: Mapping[str, Cells]
-
-
-def _encoded(inputs: TableInputs, rows: Rows, lenient: bool) -> list[Item]:
-    """Return rows with their inputs, or with what is wrong in their cells."""
-    if not rows.lines:
-        return []
-    raw = inputs.values(rows.columns)
-    faults = dict(raw.faults)
+def _encoded(inputs: TableInputs, block: Block, source: str, lenient: bool) -> Batch:
+    """Return a block's rows with their inputs, or with what is wrong in their cells."""
+    sources = [source] * len(block.lines)
+    if not block.columns:
+        return Batch(sources, block.lines, None, block.faults, bare=block.faults)
+    raw = inputs.values(block.columns)
+    errors = {**raw.faults, **block.faults}
     for i, unseen in raw.unseen.items() if not lenient else ():
-        faults.setdefault(i, f"no training site had {', '.join(unseen)}")
-    usable = [i for i in range(len(rows.lines)) if i not in faults]
-    encoded = dict(zip(usable, inputs.encode(raw.x[usable]), strict=True)) if usable else {}
-    lone = {i: tuple(unseen) for i, unseen in raw.unseen.items() if i not in faults}
-    return [
-        Item(rows.source, line, encoded.get(i), faults.get(i), (), own, lone.get(i, ()))
-        for i, (line, own) in enumerate(zip(rows.lines, rows.cells, strict=True))
-    ]
+        errors.setdefault(i, f"no training site had {', '.join(unseen)}")
+    usable = np.delete(np.arange(len(block.lines)), [*errors])
+    return Batch(
+        sources, block.lines,
+        inputs.encode(raw.x[usable] if errors else raw.x) if len(usable) else None,
+        errors, block.columns, block.faults.keys(),
+        {i: tuple(unseen) for i, unseen in raw.unseen.items() if i not in errors},
+    )  # fmt: skip

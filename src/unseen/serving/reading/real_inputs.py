@@ -9,8 +9,9 @@ from torch import Tensor
 
 from unseen.errors import UnseenError
 from unseen.serving.directory import Trained
+from unseen.serving.reading.batch import Item
 from unseen.serving.reading.labelled import Request, of_data_set
-from unseen.serving.reading.new_rows import Item, read, stacked
+from unseen.serving.reading.new_rows import read
 from unseen.studies.results.formats import counted
 
 #: How many inputs an export is checked on.
@@ -67,10 +68,13 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
 
 
 def _of_files(trained: Trained, paths: Sequence[Path]) -> RealInputs:
-    items = [item for batch in read(trained.inputs, paths, lenient=True) for item in batch]
-    usable = [item for item in items if item.x is not None]
-    faults = tuple(item for item in items if item.x is None)
-    few = usable[:: max(1, -(-len(usable) // CHECKED))]
-    if (x := stacked(few)) is None:
+    usable, unseen, faults = list[Tensor](), list[bool](), list[Item]()
+    for batch in read(trained.inputs, paths, lenient=True):
+        usable += [batch.inputs] if batch.inputs is not None else []
+        unseen += [i in batch.unseen for i in batch.usable.tolist()]
+        faults += batch.faults
+    if not usable:
         raise UnseenError(f"none of the inputs of --check can be used: {faults[0]}.")
-    return RealInputs(x, len(usable), sum(bool(item.unseen) for item in few), faults)
+    x = torch.cat(usable)
+    apart = max(1, -(-len(x) // CHECKED))
+    return RealInputs(x[::apart].clone(), len(x), sum(unseen[::apart]), tuple(faults))
