@@ -16,6 +16,7 @@ from unseen.cli.model_server import serve
 from unseen.data import load
 from unseen.data.image_files.dicom import image_of
 from unseen.data.networks.pretrained import PACKAGES, source
+from unseen.engine.processes import in_ray
 from unseen.errors import UnseenError, optional
 from unseen.flower import strategy
 from unseen.methods.combine import JacobianDescent
@@ -49,6 +50,7 @@ CASES = (
     Case("flwr", "flower", lambda _: needs_flower(), "unseen study"),
     Case("flwr", "flower", lambda _: strategy(JacobianDescent("nash-mtl"))),
     Case("flwr", "flower", lambda _: way(StudySpec(), "flower-simulation"), "--backend in-process"),
+    Case("ray", "flower", lambda _: [*in_ray([], 1)], "--executor processes"),
     Case("pandas", "pandas", lambda _: predict("model", []), "the command"),
     Case("cryptography", "flower", lambda _: importlib.import_module(CERTIFICATES)),
     Case("cryptography", "he", lambda _: primitives("hashes")),

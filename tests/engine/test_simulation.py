@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from support.hall import contents, through_bytes
 from unseen import Study
 from unseen.core.turn import keyed
 from unseen.engine import simulation
+from unseen.engine.processes import in_ray
 from unseen.engine.simulation import Nodes
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, number
 from unseen.studies.execution.job import run_job
 from unseen.studies.execution.plan import prepare_study
 from unseen.studies.execution.runner import workplace
@@ -104,6 +106,20 @@ def test_members_of_other_kinds_are_the_same_bits_in_a_simulation(tmp_path: Path
     assert contents(tmp_path / "one") == contents(tmp_path / "flower")
 
 
+@pytest.mark.slow
+def test_jobs_over_ray(tmp_path: Path) -> None:
+    study = STUDY.model_copy(update={"seeds": 2, "rounds": 1})
+    study.run(tmp_path / "one")
+    study.run(tmp_path / "ray", jobs=2, executor="ray")
+    assert contents(tmp_path / "one") == contents(tmp_path / "ray")
+    calls = [(number, ("rate", value, 0, 1)) for value in (0.5, -1, 0.25)]
+    with pytest.raises(UnseenError, match="rate must be a number in .*found -1"):
+        list(in_ray(calls, 2))
+    assert os.getpid() not in set(in_ray([(os.getpid, ())] * 4, 2))
+
+
 def test_what_cannot_be_combined() -> None:
+    with pytest.raises(UnseenError, match="Leave executor out"):
+        STUDY.run(backend="flower-simulation", executor="ray")
     with pytest.raises(UnseenError, match="backend must be one of 'in-process'"):
         STUDY.run(backend="flower")

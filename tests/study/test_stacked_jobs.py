@@ -125,7 +125,7 @@ def test_one_that_diverges_leaves_the_others(tmp_path: Path) -> None:
 
 
 def test_a_stacked_study_runs_in_this_machines_processes() -> None:
-    with pytest.raises(UnseenError, match="Leave backend out"):
+    with pytest.raises(UnseenError, match="Leave backend and executor out"):
         Study(**SETTINGS, stacked=5).run(backend="flower-simulation")
 
 

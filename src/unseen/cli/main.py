@@ -90,6 +90,7 @@ def study(
     out: Path | None = None,
     track: str = "",
     backend: str = "in-process",
+    executor: str = "processes",
     dry_run: bool = False,
     show: bool = False,
 ) -> None:
@@ -112,6 +113,7 @@ def study(
         out: Folder of the records and tables.
         track: tensorboard, mlflow, or both with a comma.
         backend: Where clients run: in-process, flower-simulation.
+        executor: Where jobs run: processes, ray.
         dry_run: Check everything, run nothing.
         show: Print the study's file, source of each value included.
     """
@@ -130,7 +132,7 @@ def study(
         if line := study.first_line:
             print(line, file=sys.stderr)
         try:
-            results = study.run(folder, jobs, data_dir, True, trackers, backend)
+            results = study.run(folder, jobs, data_dir, True, trackers, backend, executor)
         except KeyboardInterrupt:
             print("Stopped. Run the same command to resume.", file=sys.stderr)
             raise typer.Exit(130) from None

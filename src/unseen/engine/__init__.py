@@ -1,4 +1,4 @@
-"""Where clients and jobs run: in this process, in batches, over processes or Flower."""
+"""Where clients and jobs run: in this process, in batches, over processes, Ray or Flower."""
 
 from unseen.engine.inprocess import InProcess
 

@@ -1,4 +1,4 @@
-"""Jobs over processes of this machine: whichever is free takes the next."""
+"""Jobs over processes of this machine, or over a Ray cluster: whichever is free takes the next."""
 
 import functools
 import os
@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from unseen.errors import UnseenError, number
+from unseen.engine.messages import QUIET
+from unseen.errors import UnseenError, number, optional
 
 T = TypeVar("T")
 #: A function, and what it is called with.
@@ -44,6 +45,46 @@ def in_processes(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
         what = "a worker process was killed, perhaps because memory ran out."
         remedy = "Run the same command to resume, with fewer --jobs if it happens again."
         raise UnseenError(what, remedy=remedy) from None
+
+
+def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
+    """Yield the results of the calls as they finish, at most `jobs` at a time.
+
+    Note:
+        The cluster is that of RAY_ADDRESS, or one made here for the time being. Data and records
+        are read and written by the workers: they must lie where every machine of the cluster sees
+        them under one path. A job whose machine is lost starts again elsewhere, from its last
+        checkpoint.
+    """
+    number("jobs", jobs, 1, whole=True)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    ray = optional("ray", "--executor ray needs", "flower", "take --executor processes")
+    waiting = list(calls)
+    if not waiting:
+        return
+    own_cluster = not ray.is_initialized()
+    if own_cluster:
+        address = os.environ.get("RAY_ADDRESS")
+        here: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
+    work = ray.remote(num_cpus=1, max_retries=2)(lambda function, rest: function(*rest))
+    running: list[Any] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                function, arguments = waiting.pop(0)
+                running.append(work.remote(function, arguments))
+            ready, running = ray.wait(running, num_returns=1)
+            try:
+                yield ray.get(ready[0])
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+        if own_cluster:
+            ray.shutdown()
 
 
 def _work(parent: int, function: Callable[..., T], *arguments: object) -> T:

@@ -14,9 +14,9 @@ from torch import Tensor
 from unseen.core.outputs import probabilities
 from unseen.core.templates import render
 from unseen.errors import UnseenError, choice
-from unseen.serving.calibration import Calibration, fit_calibration
 from unseen.serving.conformal import BINS, Scores, class_score, pool
 from unseen.serving.novelty import Novelty
+from unseen.serving.recalibration import Calibration, fit_calibration
 from unseen.serving.thresholds import EDGES, Counts, class_counts
 
 Calibrate = Literal["temperature", "platt", "none"]

@@ -40,6 +40,7 @@ class Study(StudySpec):
         progress: bool = False,
         track: str | Sequence[str] = (),
         backend: str = "in-process",
+        executor: str = "processes",
         after: AfterJob | None = None,
     ) -> Results:
         """Run the jobs that have no records yet, and read all records back.
@@ -52,6 +53,7 @@ class Study(StudySpec):
             progress: Whether a bar shows the jobs that are done.
             track: `tensorboard`, `mlflow`, or both: where jobs are written as they end.
             backend: Where clients run, `in-process` or `flower-simulation`.
+            executor: Where jobs run, `processes` or `ray`.
             after: Is called in this process with each job that ends here (its method, task and
                 seed), how many have ended and how many there are; it may raise to stop, and the
                 next run goes on from there.
@@ -66,7 +68,7 @@ class Study(StudySpec):
             raise UnseenError(
                 "trackers read the records on disk.", remedy="Name their folder (out)."
             )
-        work = way(self, backend)
+        work = way(self, backend, executor)
         temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
         folder = Path(temporary.name if temporary else out or "")
         planned = prepare_study(self, folder, data_dir)

@@ -25,7 +25,7 @@ from unseen.engine.determinism import reproducible
 from unseen.engine.meeting import Meeting
 from unseen.engine.messages import needs_flower
 from unseen.engine.model_batch import Trainer
-from unseen.engine.processes import in_processes
+from unseen.engine.processes import in_processes, in_ray
 from unseen.engine.simulation import MEMORIES, Nodes, Workplace, simulate
 from unseen.engine.stacked import Stacked, models_of
 from unseen.errors import UnseenError, choice
@@ -53,30 +53,35 @@ Way = Callable[[Sequence[Order], int], Iterator[Job]]
 AfterJob = Callable[[Job, int, int], object]
 
 
-def way(study: StudySpec, backend: str = "in-process") -> Way:
+def way(study: StudySpec, backend: str = "in-process", executor: str = "processes") -> Way:
     """Return what carries out a study's jobs one by one.
 
     Args:
         study: The study.
         backend: Where clients run, `in-process` or `flower-simulation`.
+        executor: Where jobs run, `processes` of this machine or `ray`.
 
     Raises:
-        UnseenError: If the study cannot run there, or an extra is missing.
+        UnseenError: If these do not go together, or an extra is missing.
     """
     choice("backend", backend, ("in-process", "flower-simulation"))
+    choice("executor", executor, ("processes", "ray"))
+    if (backend, executor) == ("flower-simulation", "ray"):
+        raise UnseenError(
+            "flower-simulation spreads clients over Ray by itself.", remedy="Leave executor out."
+        )
     if backend == "flower-simulation":
         needs_flower("--backend flower-simulation needs", "take --backend in-process")
-    if study.stacked and backend != "in-process":
+    if study.stacked and (backend, executor) != ("in-process", "processes"):
         raise UnseenError(
             f"stacked = {study.stacked} trains models as one batch in this process.",
-            remedy="Leave backend out, or set stacked = 0.",
+            remedy="Leave backend and executor out, or set stacked = 0.",
         )
     if backend == "flower-simulation":
         return in_simulation
+    pool = in_ray if executor == "ray" else in_processes
     own = of_script(study)
-    return lambda orders, jobs: in_processes(
-        [(with_script, (own, run_job, *o)) for o in orders], jobs
-    )
+    return lambda orders, jobs: pool([(with_script, (own, run_job, *o)) for o in orders], jobs)
 
 
 def in_simulation(orders: Sequence[Order], jobs: int) -> Iterator[Job]:
