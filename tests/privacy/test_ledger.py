@@ -387,3 +387,21 @@ def test_the_noise_of_a_sum_is_that_of_those_who_came(gone, tmp_path):
     later = Metered(Away(model, clients), federated)
     later.resume(tmp_path, names)
     assert later.closing()[0]["guarantees"] == metered.closing()[0]["guarantees"]
+
+
+@pytest.mark.parametrize("method", ["boost(trees=1)", "forest(trees=1)", "glm"])
+def test_rows_that_are_added_as_clients_answer_stand_in_the_ledger(tmp_path, method):
+    rows = [f"{site},{i % 7},{i % 3 % 2}" for site in "abc" for i in range(20)]
+    (tmp_path / "sites.csv").write_text("\n".join(["site,x,y", *rows]) + "\n")
+    study = Study(
+        dataset="table(path='sites.csv', domain='site', label='y')", model="logistic",
+        methods=(method,), targets=("a",), seeds=1, rounds=1, training={"batch_size": 8},
+    )  # fmt: skip
+    study.run(tmp_path / "out", data_dir=tmp_path)
+    (folder,) = (path.parent for path in tmp_path.rglob(record_lines.LEDGER))
+    lines = record_lines.read_lines(folder / record_lines.LEDGER)
+    played = record_lines.read_lines(folder / "rounds.jsonl")
+    sent = [sum(sum(left["bytes"]) for left in line["left"] if left["slot"] == "model")
+            for line in lines if line["exchange"] not in ("statistics", "validate", "test")]  # fmt: skip
+    assert sent and 0 not in sent
+    assert len(sent) == len([line for line in played if "exchange" in line])

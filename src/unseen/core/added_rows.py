@@ -10,6 +10,7 @@ from torch import Tensor
 from unseen.core.exchange import Exchange, Reply
 from unseen.core.parts import able
 from unseen.core.replies import find_fault, row_shapes
+from unseen.core.row_codes import width
 from unseen.core.rows import Columns, Draws, Mixing, RuleState, WithState
 from unseen.core.types import Inbox, Table
 from unseen.errors import BadReply, UnseenError
@@ -26,15 +27,22 @@ class Total:
         """Add a row, and return what stands for it in the reply."""
         self.vector.add_(row)
         self.count += 1
-        return Added(row.shape, self)
+        return Added(row.shape, self, width(row))
 
 
 @dataclass(frozen=True)
 class Added:
-    """What stands for a row [P] that is in a total already."""
+    """What stands for a row [P] that is in a total already.
+
+    Attributes:
+        shape: The row's shape.
+        total: The total that it was added to.
+        bytes: The row's size on a wire.
+    """
 
     shape: torch.Size
     total: Total
+    bytes: int
 
 
 def totals(exchange: Exchange, inbox: Inbox) -> dict[str, Total]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unseen.core import Backend, Inbox, Rows, Turn
+from unseen.core.added_rows import Added
 from unseen.core.exchange import Disclosure, Exchange, Method, Reply
 from unseen.core.record_lines import LEDGER, Record, read_lines
 from unseen.core.row_codes import widths
@@ -167,6 +168,9 @@ def row_bytes(replies: Sequence[Reply]) -> list[dict[str, int]]:
         rows = [reply.rows.get(slot) for reply in replies]
         tensors = {i: row for i, row in enumerate(rows) if isinstance(row, Tensor)}
         for i, size in zip(tensors, widths(list(tensors.values())), strict=True):
+            sizes[i][slot] = size
+        added = {i: row.bytes for i, row in enumerate(rows) if isinstance(row, Added)}
+        for i, size in added.items():
             sizes[i][slot] = size
     return sizes
 
