@@ -165,7 +165,7 @@ def row_bytes(replies: Sequence[Reply]) -> list[dict[str, int]]:
     """Return the bytes of each reply's rows as they stand, by slot."""
     sizes: list[dict[str, int]] = [{} for _ in replies]
     for slot in dict.fromkeys(slot for reply in replies for slot in reply.rows):
-        rows = [reply.rows.get(slot) for reply in replies]
+        rows: list[object] = [reply.rows.get(slot) for reply in replies]
         tensors = {i: row for i, row in enumerate(rows) if isinstance(row, Tensor)}
         for i, size in zip(tensors, widths(list(tensors.values())), strict=True):
             sizes[i][slot] = size
