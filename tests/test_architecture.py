@@ -82,6 +82,11 @@ def test_what_reads_results_imports_nothing_that_runs() -> None:
     assert not {m for m in seen if part(m) in RUNNERS or package(m) in RUNNERS}
 
 
+def test_unseen_works_without_the_papers() -> None:
+    """Their package is found by its entry points."""
+    assert not [m for m, path in modules().items() if "unseen_papers" in path.read_text()]
+
+
 def test_few_files_lie_loose() -> None:
     loose = {path.stem for path in SOURCE.glob("*.py")} - {
         "__init__",

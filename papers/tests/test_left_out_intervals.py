@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOL = Path(__file__).parents[2] / "tools" / "left_out_intervals.py"
+TOOL = Path(__file__).parents[1] / "tools" / "left_out_intervals.py"
 
 
 def test_figures_inside_are_counted_by_hand(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Pack a study's records for docs/results, and unpack them again.
 
-    python tools/pack.py results/methods/digits docs/results/methods-digits/records.json.xz
-    python tools/pack.py --unpack docs/results/methods-digits/records.json.xz results/again
+    python papers/tools/pack.py results/methods/digits docs/results/methods-digits/records.json.xz
+    python papers/tools/pack.py --unpack docs/results/methods-digits/records.json.xz results/again
 
 What is left of a job are its evaluations at the rounds that source-validation, ood-validation,
 target-oracle or `last` choose by any of the study's metrics or by the loss, the first ones where

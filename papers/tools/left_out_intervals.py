@@ -1,6 +1,6 @@
 """How often the interval of `unseen choose` holds a left-out site's figure.
 
-    python tools/left_out_intervals.py NAME=choices/NAME/choice.json ...   # a Markdown table
+    python papers/tools/left_out_intervals.py NAME=choices/NAME/choice.json ...   # a Markdown table
 
 For every recipe of every answer, each group of sites in turn: the interval that the other groups'
 figures give, and whether each figure of the group lies inside.

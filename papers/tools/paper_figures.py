@@ -1,8 +1,8 @@
 """Draw figures of the papers from records: losses beside the printed ones, and losses by round.
 
-    python tools/paper_figures.py losses docs/results/fedilc-figure3.svg fedilc-color-mnist \\
-        fedilc-rotated-cifar10
-    python tools/paper_figures.py curves docs/results/fedilc-color-mnist RUN
+    python papers/tools/paper_figures.py losses docs/results/fedilc-figure3.svg \\
+        fedilc-color-mnist fedilc-rotated-cifar10
+    python papers/tools/paper_figures.py curves docs/results/fedilc-color-mnist RUN
 
 `losses` reads packed records below docs/results, of entries of coverage.toml that name FedILC's
 Table 2, and draws ours beside the printed figures, which is its Figure 3. `curves` reads the whole

@@ -16,11 +16,12 @@ from unseen.core import record_lines
 from unseen.errors import UnseenError
 
 ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "papers" / "tools"
 
 
 def load() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "tools"))  # for the modules next to it
-    spec = importlib.util.spec_from_file_location("paper_figures", ROOT / "tools/paper_figures.py")
+    sys.path.insert(0, str(TOOLS))  # for the modules next to it
+    spec = importlib.util.spec_from_file_location("paper_figures", TOOLS / "paper_figures.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["paper_figures"] = module

@@ -1,7 +1,7 @@
 """Recompute the headline of docs/results from the packed records, with numpy and scipy alone.
 
-    python tools/headline.py            # writes docs/results/headline.{json,md} and the figures
-    python tools/headline.py --check    # writes nothing, fails where the figures differ
+    python papers/tools/headline.py          # writes docs/results/headline.{json,md} and figures
+    python papers/tools/headline.py --check  # writes nothing, fails where the figures differ
 
 Model: set j has differences d (points, portfolio minus another method), one for each group of sites
 left out together: the mean over its sites of figures that are means over seeds.
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 EVIDENCE = DOCS / "results" / "evidence"
 OURS = "portfolio"
 FEDAVG = "fedavg"

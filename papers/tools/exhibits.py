@@ -1,6 +1,6 @@
 """Write docs/results/coverage.md: which of the papers' tables and figures have run, and on what.
 
-    python tools/exhibits.py   # reads docs/results/coverage.toml and the records next to it
+    python papers/tools/exhibits.py   # reads docs/results/coverage.toml and the records next to it
 
 coverage.toml says which folder of records belongs to which exhibit, and in what a run departs from
 the paper. The exhibits and their printed numbers are those of `unseen_papers.published`;
@@ -33,7 +33,7 @@ from unseen.studies.results.selection import Selected, selected
 from unseen.studies.results.statistics import Cell, mean
 from unseen_papers import published
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 PAPERS = {"ppdg": "PPDG", "csac": "CSAC", "fedilc": "FedILC", "ga": "FedDG-GA"}
 #: What a run is to an exhibit, the strongest first.
 KINDS = {
@@ -263,8 +263,8 @@ HEAD = """
 # Coverage of the four papers
 
 Which of the papers' tables and figures have run, on what, and what came out beside what was
-printed. `python tools/exhibits.py` writes this page from the printed tables, the records kept here
-and [coverage.toml](coverage.toml).
+printed. `python papers/tools/exhibits.py` writes this page from the printed tables, the records
+kept here and [coverage.toml](coverage.toml).
 
 - **Real run**: the paper's data and method, with a network and schedule as described. What departs
   stands under the heading of the run.

@@ -12,12 +12,13 @@ import pytest
 from unseen.errors import UnseenError
 
 ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "papers" / "tools"
 RESULTS = ROOT / "docs" / "results"
 
 
 def load() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "tools"))  # for the modules next to it
-    spec = importlib.util.spec_from_file_location("exhibits", ROOT / "tools" / "exhibits.py")
+    sys.path.insert(0, str(TOOLS))  # for the modules next to it
+    spec = importlib.util.spec_from_file_location("exhibits", TOOLS / "exhibits.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["exhibits"] = module

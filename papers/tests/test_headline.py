@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOL, RESULTS = ROOT / "tools" / "headline.py", ROOT / "docs" / "results"
+TOOL, RESULTS = ROOT / "papers" / "tools" / "headline.py", ROOT / "docs" / "results"
 
 
 def test_the_committed_files_are_recomputed_from_the_records() -> None:

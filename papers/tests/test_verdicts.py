@@ -15,12 +15,13 @@ from unseen.core import record_lines
 from unseen.studies.results import records
 
 ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "papers" / "tools"
 RESULTS = ROOT / "docs" / "results"
 
 
 def load() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "tools"))  # for the module next to it
-    spec = importlib.util.spec_from_file_location("verdicts", ROOT / "tools" / "verdicts.py")
+    sys.path.insert(0, str(TOOLS))  # for the module next to it
+    spec = importlib.util.spec_from_file_location("verdicts", TOOLS / "verdicts.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["verdicts"] = module

@@ -1,6 +1,6 @@
 """Two tables in which nothing can be learnt about sites: a check of comparisons and of the stack.
 
-    python tools/null_labels.py sites/communities.csv.gz WORK
+    python papers/tools/null_labels.py sites/communities.csv.gz WORK
 
 `WORK/permuted.csv` has every site's labels in another order among its rows: no method can win.
 `WORK/pooled.csv` has all rows dealt out anew to sites of the same sizes: sites do not differ, so

@@ -11,7 +11,7 @@ from unseen import Study
 from unseen.core import record_lines
 from unseen.studies.results import records
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "pack.py"
+TOOL = Path(__file__).resolve().parents[1] / "tools" / "pack.py"
 
 
 @pytest.fixture(scope="module")

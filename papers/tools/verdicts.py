@@ -1,6 +1,6 @@
 """Write docs/results/claims.md: the papers' claims, recomputed from the records and tested.
 
-    python tools/verdicts.py            # reads docs/results/claims.toml and the records next to it
+    python papers/tools/verdicts.py    # reads docs/results/claims.toml and the records next to it
 
 claims.toml holds the claims, what papers print for them, and which records are compared how; every
 figure, p and verdict is computed here. `--check` writes nothing and fails where the page differs.
@@ -34,7 +34,7 @@ from unseen.studies.results.records import Job
 from unseen.studies.results.selection import selected
 from unseen.studies.results.statistics import mean, standard_error
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 ALPHA = 0.05
 #: Fewer units than these are tested over nothing.
 TARGETS, SEEDS, WILCOXON = 3, 3, 6

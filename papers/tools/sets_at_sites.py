@@ -1,6 +1,7 @@
 """Write docs/results/prediction-sets.md: do prediction sets hold at sites that nobody has seen?
 
-    python tools/sets_at_sites.py heart-disease sites/vowel:glm,fedavg ... --data-dir DIR --work DIR
+    python papers/tools/sets_at_sites.py heart-disease sites/vowel:glm,fedavg ... \\
+        --data-dir DIR --work DIR
 
 For each data set: groups of sites are held out in turn, the model is trained on the others, and so
 are models without groups of these. Calibration and scores come from the training sites alone, in
@@ -29,7 +30,7 @@ from unseen.serving.one_model import answers_of, fit_model, left_out, validation
 from unseen.serving.recalibration import Calibration
 from unseen.studies.settings.holdout import Fixed, Groups
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "prediction-sets.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "prediction-sets.md"
 OUTER, INNER = 5, 5
 Figures = dict[str, list[float]]
 
@@ -110,7 +111,7 @@ def row(name: str, method: str, figures: Mapping[str, Figures], level: float, si
 
 HEAD = """# Prediction sets at sites that nobody has seen
 
-Written by `tools/sets_at_sites.py`. Every site is held out once, in {outer} groups. Sets and
+Written by `papers/tools/sets_at_sites.py`. Every site is held out once, in {outer} groups. Sets and
 intervals come from the other sites alone: from their validation splits (*val.*), or from models
 that were trained without {inner} groups of them in turn (*left out*, `unseen train --leave-out
 {inner}`). The coverage asked for is {wanted:g}, or the most that the sites can promise.
