@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ from unseen.studies.execution.job import Running, versions
 from unseen.studies.execution.label_kinds import totals_of
 from unseen.studies.execution.prepare import Prepared
 from unseen.studies.execution.runner import only_one, results_of
-from unseen.studies.execution.search import Order, search, winners
+from unseen.studies.execution.search import search, winners
 from unseen.studies.execution.setting import Setting
 from unseen.studies.results import study_file
 from unseen.studies.results.records import Job
@@ -138,16 +139,13 @@ class Session:
         planned, searches = self.planned, dict[tuple[str, str], Setting]()
         if planned.setting.study.tune is not None:
             able = [name for name in planned.methods if name not in planned.not_applicable]
-            records = search(planned.setting, able, planned.tasks, self.jobs)
+            records = search(
+                planned.setting, able, planned.tasks, lambda orders: starmap(self.job, orders)
+            )
             searches = winners(planned.setting, records)
         for job in planned.missing:
             setting = searches.get((job.method, job.task), planned.setting)
             self.job(setting, job, self.task(job.task))
-
-    def jobs(self, orders: Sequence[Order]) -> Iterator[Job]:
-        """Run jobs one after the other."""
-        for order in orders:
-            yield self.job(*order)
 
     def job(self, setting: Setting, job: Job, task: Task) -> Job:
         """Run a job."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from unseen.engine.messages import Parcel, Value, pack, size
 from unseen.errors import UnseenError
 from unseen.sites.flower.answers import Judge, check_same, fault_of, introduced, reasons, text_in
-from unseen.sites.flower.pulls import ATTEMPTS, SLACK, Node, Pulls, Question, RollCall
+from unseen.sites.flower.pulls import ATTEMPTS, SLACK, Node, Pulls, Question
 from unseen.sites.flower.terms import ENTRY, FAILED, PROTOCOL, Facts, Refused
 from unseen.studies.settings.study import Federation
 
@@ -166,8 +166,8 @@ class Link:
             Waiting: Fewer than the minimum are connected at the end of the patience, or one that is
                 needed is not; or every site has answered so that waiting does not help.
         """
-        call = RollCall(expected, needed, self.limits.minimum)
-        before: tuple[int, ...] = ()
+        minimum, named = self.limits.minimum, {*expected, *needed}
+        least, before = min(minimum, len(expected) or minimum), (0, 0)
         start = changed = time.monotonic()
         while True:
             self.look()
@@ -176,20 +176,23 @@ class Link:
             now = time.monotonic()
             if (len(here), len(refusing)) != before:
                 before, changed = (len(here), len(refusing)), now
-            missing, quiet = call.missing(here), now - changed > QUIET
-            complete = not missing and (bool(expected) or (len(here) >= call.minimum and quiet))
+            missing, quiet = sorted(named - {*here}), now - changed > QUIET
+            complete = not missing and (bool(expected) or (len(here) >= minimum and quiet))
             # Who is here and has not said its name may be a target, for which nobody waits.
             waits = [name for name, why in self.refused.items() if why.rule == "approval"]
             settled = not (self.hellos or waits) or now - changed > SETTLED
-            enough = call.enough(here)
+            enough = len(here) >= least and not {*needed} & {*missing}
             if (complete and settled) or (enough and now - start > min(alone, patience)):
                 self._begin_without(missing)
                 self.tell(waiting="", connected=sorted(here))
                 return {name: self.facts[name] for name in here}
             if now - start > patience:
-                raise self._lacking(call, here, f"after {patience:g} s")
-            if settled and not waits and call.hopeless(here, refusing, quiet):
-                raise self._lacking(call, here, "every site has answered:")
+                raise self._lacking(here, missing, needed, f"after {patience:g} s")
+            # One that is named and away may still come; where none is named, others may.
+            many = quiet and len({*here, *refusing}) >= minimum
+            hopeless = {*missing} <= {*refusing} if missing else many
+            if settled and not waits and not enough and hopeless:
+                raise self._lacking(here, missing, needed, "every site has answered:")
             approvals = f"; not yet approved at {', '.join(sorted(waits))}" if waits else ""
             who = ", ".join(missing) or "sites"
             self.tell(waiting=f"for {who}; {len(here)} are here{approvals}")
@@ -210,12 +213,13 @@ class Link:
             for name in missing if name not in answered
         }  # fmt: skip
 
-    def _lacking(self, call: RollCall, here: Sequence[str], when: str) -> Waiting:
+    def _lacking(
+        self, here: Sequence[str], missing: Sequence[str], needed: Sequence[str], when: str
+    ) -> Waiting:
         """The error that names who is there, and of each that is not why."""
-        least = f"at least {call.minimum} are needed"
-        least += f", and the plan needs {', '.join(call.needed)}" if call.needed else ""
+        least = f"at least {self.limits.minimum} are needed"
+        least += f", and the plan needs {', '.join(needed)}" if needed else ""
         who = f"{len(here)} sites are here ({', '.join(here) or 'none'})"
-        missing = call.missing(here)
         lacking = f"; missing: {', '.join(missing)}" if missing else ""
         faults = reasons({**self._faults(missing), **self.refused})
         why = f"{when} {who}, {least}{lacking}{faults}."
