@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from unseen.studies.report import curves, outcome, plot, table_rows, theme
 from unseen.studies.report.citations import bibtex
 from unseen.studies.report.figures import Section
 from unseen.studies.report.read import Choice, read
-from unseen.studies.report.study_report import Omission, StudyReport
+from unseen.studies.report.study_report import StudyReport
 from unseen.studies.results.comparison import LEVEL
 from unseen.studies.results.formats import LEGEND, comma_separated
 from unseen.studies.results.study_file import flat
@@ -50,12 +50,10 @@ class Page:
     Attributes:
         part: The study.
         sections: Its chapters, those with nothing to show too.
-        omissions: The folders that could not be read.
     """
 
     part: StudyReport
     sections: tuple[Section, ...]
-    omissions: Sequence[Omission] = ()
 
     @property
     def full(self) -> list[Section]:
@@ -148,7 +146,7 @@ def run_lines(part: StudyReport) -> Pairs:
     lines = {
         "study": part.title,
         "jobs": f"{len(part.runs)} finished of {expected} (method, target, seed)",
-        "folders": ", ".join(folder.path.name for folder in part.folders),
+        "folder": part.folder.path.name,
         "data and checksum": f"{data}, {NO_RESULT}" if part.stand_in else data,
         "model": part.study.network(str(part.identity.get("model", "unknown"))),
         "initial weights": str(part.identity.get("weights", "")),
@@ -186,24 +184,24 @@ def citations(part: StudyReport) -> str:
 
 
 def report(
-    folders: Sequence[str | Path],
+    folder: str | Path,
     out: str | Path,
     choice: Choice | None = None,
     files: bool = True,
 ) -> Path:
-    """Write the report of studies' folders into `out` and return the path of its page.
+    """Write the report of a study's folder into `out` and return the path of its page.
 
     Args:
-        folders: What `--out` of each study was; all of one protocol.
+        folder: What `--out` of the study was.
         out: The folder of the report.
         choice: Metric, selection and reference, if others than the study's.
         files: Whether to write the figures as files too, which takes half of the time.
 
     Raises:
-        UnseenError: No folder has a finished job, or the folders' protocols differ.
+        UnseenError: The folder has no finished job.
     """
-    part, omissions = read([Path(f) for f in folders], choice or Choice())
-    page, target = Page(part, sections(part), omissions), Path(out)
+    part, target = read(Path(folder), choice or Choice()), Path(out)
+    page = Page(part, sections(part))
     for name, content in [("report.html", page.html()), *texts(page)]:
         write_atomically(target / name, content.encode())
     for figure in (figure for section in page.sections for figure in section.figures if files):
@@ -246,8 +244,7 @@ def texts(page: Page) -> Iterator[tuple[str, str]]:
     whole = [table.to_markdown() for table in part.tables.values()]
     run = "".join(f"- {name}: {value}\n" for name, value in run_lines(part))
     whole.append(f"What was run:\n\n{run}")
-    items = [*page.omissions, *part.omissions]
-    omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
+    omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in part.omissions)
     whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []
     yield "report.md", "\n".join(whole)
     yield "report.tex", "\n".join(table.to_latex() for table in part.tables.values())
