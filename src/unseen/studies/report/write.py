@@ -1,12 +1,11 @@
 """The report's files: the page that needs nothing else, tables, figures with data, citations."""
 
-import hashlib
 import json
-import re
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from unseen.core.atomic import write_atomically
@@ -23,6 +22,7 @@ from unseen.studies.report.read import Choice, read
 from unseen.studies.report.study_report import StudyReport
 from unseen.studies.results.comparison import LEVEL
 from unseen.studies.results.formats import LEGEND, comma_separated
+from unseen.studies.results.records import slug
 from unseen.studies.results.study_file import flat
 from unseen.version import __version__
 
@@ -30,17 +30,8 @@ from unseen.version import __version__
 LIMIT = 2_900_000
 #: Chapters whose method-by-method figures are left to their files first.
 FIRST_OUT = ("weights", "curves")
-
-
-def slug(text: str) -> str:
-    """Return a file's name for a figure; a digest keeps different ones apart.
-
-    Example:
-        >>> slug("cost"), slug("curves-loss-ppdg(lam=0.2)")
-        ('cost', 'curves-loss-ppdg_lam=0.2-cb9ec3')
-    """
-    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.")[:80]
-    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+#: Returns the name of a figure's or table's file.
+named = partial(slug, longest=80)
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ class Page:
                 # With many targets, a panel per target and method would bury the rest.
                 if not (chapter and self.part.main.many):
                     panels = enumerate(figure.panels)
-                    svgs = (plot.panel_svg(p, f"{slug(figure.key)}/{i}") for i, p in panels)
+                    svgs = (plot.panel_svg(p, f"{named(figure.key)}/{i}") for i, p in panels)
                     drawings.setdefault(chapter, {})[figure.key] = "".join(svgs)
         for chapter in FIRST_OUT:
             if sum(len(svg.encode()) for svgs in drawings.values() for svg in svgs.values()) > room:
@@ -106,7 +97,7 @@ class Page:
             settings=settings,
             composed=composed,
             citations=citations,
-            slug=slug,
+            named_file=named,
         )
 
 
@@ -208,7 +199,7 @@ def report(
         svg, png = plot.files(figure)
         contents = {"svg": svg, "png": png, "csv": figure.to_csv().encode()}
         for ending, file in contents.items():
-            write_atomically(target / "figures" / f"{slug(figure.key)}.{ending}", file)
+            write_atomically(target / "figures" / f"{named(figure.key)}.{ending}", file)
     return target / "report.html"
 
 
@@ -228,8 +219,8 @@ def texts(page: Page) -> Iterator[tuple[str, str]]:
     """Yield each file with its text: tables, the runs, small tables, and the citations."""
     part = page.part
     for metric, table in part.tables.items():
-        yield f"tables/{slug(metric)}.csv", table.to_csv()
-        yield f"tables/{slug(metric)}.notes.txt", table.to_notes()
+        yield f"tables/{named(metric)}.csv", table.to_csv()
+        yield f"tables/{named(metric)}.notes.txt", table.to_notes()
     runs = [
         [r.method, r.task, r.raw.job.seed, r.result.round]
         + [r.result.metrics.get(m) for m in part.metrics]  # what is undefined is empty
