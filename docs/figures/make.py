@@ -25,7 +25,7 @@ TARGETS = ("0", "45", "75")
 
 def part(folder: Path, methods: tuple[str, ...]) -> StudyReport:
     """The study with these methods alone."""
-    study, _ = read([folder], Choice(reference="fedavg"))
+    study = read(folder, Choice(reference="fedavg"))
     return replace(study, methods=tuple(m for m in methods if m in study.methods))
 
 

@@ -105,7 +105,7 @@ def test_a_report_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
     study().run(out=tmp_path, data_dir=write_stand_in("heart-disease", tmp_path / "data"))
     folder = read_folder(tmp_path)
     assert isinstance(folder, Folder) and folder.stand_in
-    made = part([folder], Choice())
+    made = part(folder, Choice())
     assert any(SAID in line for line in made.main.notes) and not made.main.published
     (shown,) = page_tables(made, made.main)
     assert not any(cell.paper for row in shown.rows for cell in row.cells)

@@ -34,7 +34,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     paper = {"accuracy": {"fedavg": {"d0": "50.0"}, "Elsewhere": {"d0": "99.0"}}}
     names = ("fedavg", "fedavg+ga", "ppdg(lam=0.1)", "ppdg(lam=0.2)", "fedprox(mu=0.5)", "csac")
     write_study(out, methods=names, settings={"published": paper})
-    return report([out], out / "report", files=False).as_uri()
+    return report(out, out / "report", files=False).as_uri()
 
 
 @pytest.fixture

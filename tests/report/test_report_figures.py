@@ -22,7 +22,7 @@ from unseen.studies.results.records import Job
 def part(tmp_path_factory: pytest.TempPathFactory) -> StudyReport:
     out = tmp_path_factory.mktemp("study")
     write_study(out)
-    return read([out], Choice())[0]
+    return read(out, Choice())
 
 
 def panel(figure: Figure, at: int = 0) -> Lines:
@@ -62,7 +62,7 @@ def test_all_methods_at_each_target(part: StudyReport) -> None:
 def test_many_methods_keep_their_names_behind_one_legend(tmp_path: Path) -> None:
     names = tuple(f"fedprox(mu={i / 10})" for i in range(12))
     write_study(tmp_path, methods=names, tasks=("d0",), seeds=1, settings={"reference": None})
-    made = curves.compared(read([tmp_path], Choice())[0], "accuracy")
+    made = curves.compared(read(tmp_path, Choice()), "accuracy")
     assert {line.name for line in panel(made).lines} == set(names)
     assert made.legend[-1].name == "other methods" and len(made.legend) == 7
 
@@ -83,7 +83,7 @@ def test_weights_by_block_have_a_panel_each(tmp_path: Path) -> None:
         line["weights"] = {"model": [[0.2, 0.3, 0.5], [0.1 * r, 0.4, 0.5]]}
     (folder / "rounds.jsonl").write_bytes(b"".join(map(record_lines.to_line, lines)))
     records.mark_done(folder, {}, 1.0, 1.0)
-    (figure,) = curves.weight_curves(read([tmp_path], Choice())[0]).figures
+    (figure,) = curves.weight_curves(read(tmp_path, Choice())).figures
     assert [p.title for p in figure.panels] == ["d0, block 1", "d0, block 2"]
     assert panel(figure, 1).lines[0].y == pytest.approx([0.1 * r for r in range(6)])
 
@@ -100,7 +100,7 @@ def test_curves_from_cross_evaluation(tmp_path: Path) -> None:
     ]
     (folder / "cross.jsonl").write_bytes(b"".join(map(record_lines.to_line, crossed)))
     records.mark_done(folder, {}, 1.0, 1.0)
-    part = read([tmp_path], Choice())[0]
+    part = read(tmp_path, Choice())
     assert part.runs[0].raw.cross
     local = by_key(curves.section(part).figures, "locals-fedavg")
     assert [p.title for p in local.panels] == [f"d0: local model of {c}" for c in DOMAINS[1:]]

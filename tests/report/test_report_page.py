@@ -37,7 +37,7 @@ PAPER = {"accuracy": {"fedavg": {"d0": ["50.0", "0.2"], "average": "51.0"}, "Old
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("study")
     write_study(out, settings={"published": PAPER})
-    return report([out], out / "report").parent
+    return report(out, out / "report").parent
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_each_figure_is_svg_png_and_csv(made: Path) -> None:
 
 
 def test_the_same_records_give_the_same_files(made: Path, tmp_path: Path) -> None:
-    again = report([made.parent], tmp_path / "again").parent
+    again = report(made.parent, tmp_path / "again").parent
     for path in made.rglob("*"):
         if path.is_file():
             assert path.read_bytes() == (again / path.relative_to(made)).read_bytes(), path.name
@@ -135,7 +135,7 @@ def test_the_same_records_give_the_same_files(made: Path, tmp_path: Path) -> Non
 def test_the_title_names_the_file_and_its_columns(tmp_path: Path) -> None:
     expression = "table(path='visits.csv', domain='hospital', label='died')"
     write_study(tmp_path, settings={"dataset": expression})
-    text = report([tmp_path], tmp_path / "report", files=False).read_text()
+    text = report(tmp_path, tmp_path / "report", files=False).read_text()
     line = "visits.csv, label column died, domain column hospital"
     assert f"told: {line}</title>" in text and f'<p class="data">{line}</p>' in text
     assert f'Results <span class="soft">on {line}</span></h2>' in text
@@ -151,7 +151,7 @@ def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path, rounds: in
         tmp_path, methods=methods, tasks=domains, seeds=3, rounds=rounds, domains=domains,
         settings={"reference": None},
     )  # fmt: skip
-    page = report([tmp_path], tmp_path / "report", Choice(), files=False)
+    page = report(tmp_path, tmp_path / "report", Choice(), files=False)
     assert len(methods) * 6 * 3 == 504
     assert page.stat().st_size < LIMIT < 3_000_000
 

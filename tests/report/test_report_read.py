@@ -21,8 +21,8 @@ def reasons(items: object) -> str:
 
 def test_a_finished_study_is_all_there(tmp_path: Path) -> None:
     study = write_study(tmp_path / "a")
-    part, left = read([tmp_path / "a"], Choice())
-    assert not left and not part.omissions
+    part = read(tmp_path / "a", Choice())
+    assert not part.omissions
     assert part.methods == study.methods and part.tasks == ("d0", "d1") and part.seeds == (0, 1)
     assert (part.metric, part.reference, len(part.runs)) == ("accuracy", "fedavg", 12)
     assert part.plan[0].sources == ("d1", "d2", "d3") and part.plan[0].targets == ("d0",)
@@ -32,7 +32,7 @@ def test_a_finished_study_is_all_there(tmp_path: Path) -> None:
 
 def test_without_the_study_its_records_tell(tmp_path: Path) -> None:
     write_study(tmp_path / "a", methods=("ppdg", "fedavg"), told=False)
-    part, _ = read([tmp_path / "a"], Choice())
+    part = read(tmp_path / "a", Choice())
     assert part.methods == ("fedavg", "ppdg")  # the order of the package
     assert part.seeds == (0, 1) and part.study.rounds == 6 and part.reference == "fedavg"
     assert part.title == "rotated-digits: a"
@@ -45,7 +45,7 @@ def test_unfinished_and_damaged_jobs_are_named(tmp_path: Path) -> None:
     write_job(tmp_path / "a", job, 3, DOMAINS, 0.5, done=False)
     with (Job("fedavg", "d1", 1).folder(tmp_path / "a") / "target.jsonl").open("ab") as file:
         file.write(b"{}\n")
-    part, _ = read([tmp_path / "a"], Choice())
+    part = read(tmp_path / "a", Choice())
     said = reasons(part.omissions)
     assert "d0/seed-0: unfinished: 3 rounds are recorded" in said
     assert "d1/seed-1: damaged" in said
@@ -60,7 +60,7 @@ def test_records_of_two_jobs_in_one_folder(tmp_path: Path) -> None:
     other = Job("fedavg", "d1", 0).folder(tmp_path / "a")
     (folder / "target.jsonl").write_bytes((other / "target.jsonl").read_bytes())
     records.mark_done(folder, {"unseen": "0.1.0"}, 1.0, 1.0)
-    part, _ = read([tmp_path / "a"], Choice())
+    part = read(tmp_path / "a", Choice())
     assert "its records are those of several jobs" in reasons(part.omissions)
 
 
@@ -70,43 +70,22 @@ def test_a_diverged_job_counts_as_undefined(tmp_path: Path) -> None:
     for name in ("source.jsonl", "target.jsonl"):
         (folder / name).write_bytes(b"")
     records.mark_done(folder, {}, 1.0, 1.0, diverged="not finite in round 0")
-    part, _ = read([tmp_path / "a"], Choice())
+    part = read(tmp_path / "a", Choice())
     assert part.main.cells[0][0].undefined == 1
     assert any("diverged" in note and "fedavg at d0" in note for note in part.main.notes)
 
 
-def test_equal_protocols_are_joined_and_others_refused(tmp_path: Path) -> None:
-    write_study(tmp_path / "a", methods=("fedavg",))
-    write_study(tmp_path / "b", methods=("ppdg",), settings={"reference": None})
-    write_study(tmp_path / "c", rounds=4)
-    part, _ = read([tmp_path / "a", tmp_path / "b"], Choice())
-    assert part.methods == ("fedavg", "ppdg")
-    with pytest.raises(UnseenError, match="different protocols: rounds differ. Write a report"):
-        read([tmp_path / name for name in "abc"], Choice())
-
-
-def test_one_job_of_two_folders_is_shown_once(tmp_path: Path) -> None:
-    write_study(tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    part, _ = read([tmp_path / "a", tmp_path / "b"], Choice())
-    assert len(part.runs) == 12
-    assert "the same records as" in reasons(part.omissions)
-
-
-def test_folders_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    write_study(tmp_path / "a")
+def test_nothing_to_show_is_an_error_that_says_why(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "study.json").write_text('{"identity": ')
-    _, left = read([tmp_path / n for n in ("a", "empty", "torn", "nowhere")], Choice())
-    assert [item.reason.split(",")[0] for item in left] == [
-        "has no study.json", "its study.json is damaged", "is not a folder",
-    ]  # fmt: skip
-
-
-def test_nothing_to_show_is_an_error_that_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UnseenError, match="nothing to report: .*is not a folder"):
-        read([tmp_path / "nowhere"], Choice())
+    reasons_of = {
+        "nowhere": "is not a folder", "empty": "has no study.json",
+        "torn": "its study.json is damaged",
+    }  # fmt: skip
+    for name, reason in reasons_of.items():
+        with pytest.raises(UnseenError, match=f"nothing to report: .*{reason}"):
+            read(tmp_path / name, Choice())
 
 
 def test_settings_of_another_version_are_told(tmp_path: Path) -> None:
@@ -115,7 +94,7 @@ def test_settings_of_another_version_are_told(tmp_path: Path) -> None:
     content["study"]["colour"] = "red"
     content["study"]["training"]["warmth"] = 3
     (tmp_path / "a/study.json").write_text(json.dumps(content))
-    part, _ = read([tmp_path / "a"], Choice())
+    part = read(tmp_path / "a", Choice())
     assert "settings of another version are not read: colour, training.warmth" in reasons(
         part.omissions
     )
@@ -124,17 +103,17 @@ def test_settings_of_another_version_are_told(tmp_path: Path) -> None:
 def test_what_is_asked_for_wins(tmp_path: Path) -> None:
     write_study(tmp_path / "a")
     asked = Choice("loss", "last", "ppdg(lam=0.2)")
-    part, _ = read([tmp_path / "a"], asked)
+    part = read(tmp_path / "a", asked)
     assert (part.metric, part.selection, part.reference) == ("loss", "last", "ppdg(lam=0.2)")
     assert part.metrics[0] == "loss"
     with pytest.raises(UnseenError, match="method to compare with"):
-        read([tmp_path / "a"], Choice(reference="fedagv"))
+        read(tmp_path / "a", Choice(reference="fedagv"))
 
 
 def test_a_seed_of_one_method_alone_is_counted_alike_in_all_lines(tmp_path: Path) -> None:
     write_study(tmp_path / "a")
     write_job(tmp_path / "a", Job("ppdg", "d0", 2), 6, DOMAINS, 0.5)
-    part, _ = read([tmp_path / "a"], Choice())
+    part = read(tmp_path / "a", Choice())
     text = "\n".join(part.main.notes)
     assert "over 3 seeds" in text and "seeds 0, 1, 2" in text
     assert "p: none, since no two methods, fedavg one of them, have all 6 pairs" in text

@@ -68,7 +68,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     tasks = tuple(f"school-{i}" for i in range(15))
     paper = {"accuracy": {"fedavg": {"school-0": "50.0"}, "Old": {"school-0": "40.0"}}}
     write_study(out, methods, tasks, 2, 2, tasks[:4], {"published": paper})
-    return report([out], out / "report", files=False).read_text()
+    return report(out, out / "report", files=False).read_text()
 
 
 def test_many_targets_are_rows_of_a_second_table(page: str) -> None:
@@ -87,5 +87,5 @@ def test_many_targets_are_rows_of_a_second_table(page: str) -> None:
 
 def test_few_targets_stay_columns(tmp_path: Path) -> None:
     write_study(tmp_path)
-    page = report([tmp_path], tmp_path / "report", files=False).read_text()
+    page = report(tmp_path, tmp_path / "report", files=False).read_text()
     assert "table-0-targets" not in page and "percentile" not in page

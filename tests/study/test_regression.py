@@ -287,7 +287,7 @@ def test_a_model_that_is_worse_than_a_constant_is_named_everywhere(tmp_path: Pat
         assert line in results.table(metric).notes
     assert line in (tmp_path / "out" / "table.md").read_text()
     assert line in (tmp_path / "out" / "table.tex").read_text()
-    report([tmp_path / "out"], tmp_path / "report", files=False)
+    report(tmp_path / "out", tmp_path / "report", files=False)
     assert line in (tmp_path / "report" / "report.html").read_text()
     # Records that are older have no such file.
     folder = Job("fedavg", "south", 0).folder(tmp_path / "out")

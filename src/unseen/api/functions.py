@@ -188,18 +188,16 @@ def evaluate(
     return evaluation
 
 
-def report(folders: Sequence[Folder] | Folder, out: Folder) -> Path:
+def report(folder: Folder, out: Folder) -> Path:
     """Write the page of finished runs, and return where it lies.
 
     Args:
-        folders: Folders of runs.
+        folder: The folder of a study's runs.
         out: The folder of the page.
     """
     from unseen.studies.report.write import report as write_report
 
-    several = [folders] if isinstance(folders, str | Path) else list(folders)
-    write_report([Path(folder) for folder in several], Path(out))
-    return Path(out) / "report.html"
+    return write_report(folder, out)
 
 
 def tune(

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR...")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR")]
 
 
 def report(
-    folders: Folders,
+    folder: Folder,
     out: Path | None = None,
     metric: str | None = None,
     selection: str | None = None,
@@ -19,8 +19,8 @@ def report(
     """Write a report of finished runs: one page that opens from disk, tables, figures.
 
     Args:
-        folders: What --out of a study was.
-        out: Folder of the report (default: DIR/report; of several DIRs, report).
+        folder: What --out of the study was.
+        out: Folder of the report (default: DIR/report).
         metric: What to show first, such as accuracy.
         selection: Another selection rule than the study's.
         reference: The method to test the others against.
@@ -29,5 +29,5 @@ def report(
     from unseen.studies.report.read import Choice
     from unseen.studies.report.write import report as write
 
-    target = out or (folders[0] / "report" if len(folders) == 1 else Path("report"))
-    print(write(folders, target, Choice(metric, selection, reference), not page_only))
+    asked = Choice(metric, selection, reference)
+    print(write(folder, out or folder / "report", asked, not page_only))

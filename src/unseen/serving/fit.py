@@ -236,7 +236,7 @@ def write_pages(out: Path, spec: Mapping[str, Any], method: Method, citation: st
     text = card(spec, [r.text for r in method.references])
     write_atomically(out / "README.md", text.encode())
     if spec["metrics"]:
-        report([out / RECORDS], out / REPORT, files=False)
+        report(out / RECORDS, out / REPORT, files=False)
 
 
 def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> list[dict[str, Any]]:

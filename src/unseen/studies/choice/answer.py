@@ -23,7 +23,7 @@ from unseen.studies.choice.expectation import (
 from unseen.studies.choice.primary import Primary, primary
 from unseen.studies.choice.rates import settings_of
 from unseen.studies.choice.texts import figure_text
-from unseen.studies.choice.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
+from unseen.studies.choice.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials
 from unseen.studies.choice.within_sites import Sites, variances
 from unseen.studies.results.comparison import LEVEL as ALPHA
 from unseen.studies.results.comparison import agree, holm, wilcoxon
@@ -226,7 +226,7 @@ def verdict(trials: Trials, sites: Sequence[str]) -> Verdict:
     able = [name for name in figures if name not in REFERENCES]
     best = leader(trials, able, sites)
     others = [name for name in able if name != best]
-    gaps = [rounded(figures[best], figures[name]) for name in others]
+    gaps = [trials.gaps(best, name, sites) for name in others]
     tests = [wilcoxon(gap) if agree(gap) else 1.0 for gap in gaps]
     p = dict(zip(others, holm(tests), strict=True))
     tied = (best, *(name for name in others if p[name] >= ALPHA))
@@ -262,13 +262,13 @@ def cheapest(trials: Trials, tied: Sequence[str], sites: Sequence[str]) -> str:
         Breiman, Friedman, Olshen and Stone 1984, "Classification and Regression Trees", §3.4.3,
         the 1 SE rule.
     """
-    figures, by_recipe = trials.at(sites), trials.by_recipe
+    by_recipe = trials.by_recipe
     least = min(VIEWS.index(by_recipe[name].sees) for name in tied)
     discreet = [name for name in tied if VIEWS.index(by_recipe[name].sees) == least]
     first = leader(trials, discreet, sites)
 
     def near(name: str) -> bool:
-        gaps = [trials.sign * d for d in rounded(figures[first], figures[name])]
+        gaps = trials.gaps(first, name, sites)
         return fmean(gaps) <= (stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 0)
 
     return min(filter(near, discreet), key=lambda name: by_recipe[name].upload)
@@ -282,7 +282,7 @@ def row(trials: Trials, name: str, p: float | None, expected: Expectation) -> Ro
     against: dict[str, float] = {}
     for other in (BASE, ALONE, CONSTANT):
         if other in figures and other != name:
-            better = chance([trials.sign * d for d in rounded(figures[name], figures[other])])
+            better = chance(trials.gaps(name, other))
             if better is not None:
                 against[other] = better
     return Row(
@@ -312,7 +312,7 @@ def changes(trials: Trials, recipe: str, best: str, expected: Expectation) -> li
     """Return sentences on what would change the answer."""
     sentences, sites, figures = [], trials.sites, trials.at(trials.sites)
     if recipe != best:
-        gap = [trials.sign * d for d in rounded(figures[best], figures[recipe])]
+        gap = trials.gaps(best, recipe)
         able = [name for name in figures if name not in REFERENCES]
         needed = sites_needed(gap, len(able) - 1)
         size = figure_text(abs(sum(gap)) / len(gap), trials.metric, gap=True)

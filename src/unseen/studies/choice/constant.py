@@ -7,7 +7,7 @@ from statistics import fmean
 
 from unseen.studies.choice.expectation import LEVEL, mean_interval
 from unseen.studies.choice.texts import figure_text
-from unseen.studies.choice.trials import CONSTANT, REFERENCES, Trial, Trials, average, rounded
+from unseen.studies.choice.trials import CONSTANT, REFERENCES, Trial, Trials, average
 from unseen.studies.results.study_folder import JobFolder
 
 #: What is always answered, in words: by metric, and for numbers and for other metrics of classes.
@@ -103,11 +103,7 @@ def against_constant(trials: Trials, recipe: str) -> Constant | None:
     figures = trials.at(trials.sites)
     if CONSTANT not in figures:
         return None
-    gaps = {
-        name: [trials.sign * d for d in rounded(own, figures[CONSTANT])]
-        for name, own in figures.items()
-        if name not in REFERENCES
-    }
+    gaps = {name: trials.gaps(name, CONSTANT) for name in figures if name not in REFERENCES}
     low, high = mean_interval(gaps[recipe])
     strict = 1 - (1 - LEVEL) / max(1, len(gaps) - 1)
     better = tuple(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from unseen.studies.choice.expectation import mean_interval
-from unseen.studies.choice.trials import BASE, REFERENCES, Trials, rounded
+from unseen.studies.choice.trials import BASE, REFERENCES, Trials
 from unseen.studies.results.comparison import LEVEL as ALPHA
 
 #: The simplest recipe, which the usual one is compared with.
@@ -44,7 +44,7 @@ def primary(trials: Trials, recipe: str) -> Primary | None:
         return None
     usual = [name for name in (BASE, SIMPLEST) if name in others]
     against = [*usual, *sorted(others, key=lambda name: trials.by_recipe[name].upload)][0]
-    gaps = [trials.sign * d for d in rounded(figures[recipe], figures[against])]
+    gaps = trials.gaps(recipe, against)
     low, high = mean_interval(gaps)
     return Primary(against, fmean(gaps), low, high, sum(gap > 0 for gap in gaps), len(gaps))
 

@@ -114,6 +114,20 @@ class Trials:
         """Return whether one more trial has a figure wherever all others have one."""
         return set(self.sites) <= set(trial.figures)
 
+    def gaps(self, recipe: str, other: str, sites: Sequence[str] | None = None) -> list[float]:
+        """Return what a recipe is better by than another at each site [K].
+
+        Last bits that mean nothing are rounded away.
+
+        Args:
+            recipe: The one.
+            other: The other.
+            sites: Where; None for all sites.
+        """
+        ours, theirs = (self.by_recipe[name].figures for name in (recipe, other))
+        places = self.sites if sites is None else sites
+        return [self.sign * round(ours[site] - theirs[site], 9) for site in places]
+
     def at(self, sites: Sequence[str]) -> dict[str, list[float]]:
         """Return recipe -> its figure at each of the sites [K]."""
         return {n: [t.figures[site] for site in sites] for n, t in self.by_recipe.items()}
@@ -254,11 +268,6 @@ def best_rate(
     sign = -1 if lower else 1
     scores = {r: sign * average(f) for r, f in own.items() if f and len(f) == most}
     return max(sorted(scores), key=scores.__getitem__, default=1.0)
-
-
-def rounded(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Return differences without last bits that mean nothing."""
-    return [round(a - b, 9) for a, b in zip(ours, theirs, strict=True)]
 
 
 def average(values: Sequence[float]) -> float:

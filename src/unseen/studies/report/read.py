@@ -1,10 +1,9 @@
-"""From folders of records to the study of their protocol."""
+"""From a folder of records to the study that they are of."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from unseen.errors import UnseenError, nearest
 from unseen.methods import METHODS
@@ -18,9 +17,7 @@ from unseen.studies.report.study_report import (
     read_folder,
 )
 from unseen.studies.results.metric_name import main_metric
-from unseen.studies.results.records import Job
 from unseen.studies.results.selection import no_selection, selected
-from unseen.studies.results.study_file import flat
 from unseen.studies.results.study_folder import JobFolder
 from unseen.studies.results.study_results import Results
 from unseen.studies.settings.study import StudySpec, recorded
@@ -42,67 +39,51 @@ class Choice:
     reference: str | None = None
 
 
-def read(paths: Sequence[Path], choice: Choice) -> tuple[StudyReport, tuple[Omission, ...]]:
-    """Return a study from the folders of its records, and the folders that could not be read.
+def read(path: Path, choice: Choice) -> StudyReport:
+    """Return the study of a folder of records.
 
     Args:
-        paths: The folders.
-        choice: What to show of them.
+        path: The folder.
+        choice: What to show of it.
 
     Raises:
-        UnseenError: Nothing is left, or the folders' protocols differ.
+        UnseenError: There is nothing to show.
     """
-    opened = [read_folder(path) for path in dict.fromkeys(p.resolve() for p in paths)]
-    omissions = [one for one in opened if isinstance(one, Omission)]
-    folders = [one for one in opened if isinstance(one, Folder)]
-    for folder in folders[1:]:
-        if folder.identity != folders[0].identity:
-            raise UnseenError(
-                f"{folder.path} and {folders[0].path} hold studies of different protocols: "
-                f"{', '.join(differences(folder.identity, folders[0].identity))} differ.",
-                remedy="Write a report of each.",
-            )
-    try:
-        return part(folders, choice), tuple(omissions)
-    except UnseenError as error:
-        omissions += [Omission(str(folder.path), str(error)) for folder in folders]
-        omissions += [item for folder in folders for item in folder.omissions]
-    reasons = "; ".join(f"{item.place}: {item.reason}" for item in omissions)
+    folder = read_folder(path.resolve())
+    if isinstance(folder, Omission):
+        reasons = [folder]
+    else:
+        try:
+            return part(folder, choice)
+        except UnseenError as error:
+            reasons = [Omission(str(folder.path), str(error)), *folder.omissions]
+    listed = "; ".join(f"{item.place}: {item.reason}" for item in reasons)
     raise UnseenError(
-        f"there is nothing to report: {reasons}.",
+        f"there is nothing to report: {listed}.",
         remedy="Name what --out of `unseen study` was, once a job is finished.",
     )
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the names of what decides a job's figures and differs between two studies."""
-    a, b = (dict(flat(dict(identity))) for identity in (one, other))
-    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
-    return [name.removeprefix("settings.") for name in names]
-
-
 def results_in(folder: Path) -> Results:
     """Return the results in a folder by what its study.json says; no data are read."""
-    report, _ = read([folder], Choice())
-    return report.views[0]
+    return read(folder, Choice()).results
 
 
-def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
-    """Return one protocol's study from what its folders say, or else its identity and records.
+def part(folder: Folder, choice: Choice) -> StudyReport:
+    """Return a study from what its folder says, or else its identity and records.
 
     Args:
-        folders: Its folders, which have the same identity.
-        choice: What to show of them.
+        folder: Its folder.
+        choice: What to show of it.
 
     Raises:
         UnseenError: No job is finished.
     """
-    omissions = [item for folder in folders for item in folder.omissions]
-    jobs = list(_once((job for folder in folders for job in folder.runs), omissions))
+    omissions, jobs = [*folder.omissions], folder.runs
     if not jobs:
         raise UnseenError("no job is finished")
-    study = _study(folders, jobs, omissions)
-    better = main_metric(study.metric, folders[0].identity.get("metrics", ()))
+    study = _study(folder, jobs, omissions)
+    better = main_metric(study.metric, folder.identity.get("metrics", ()))
     metric, rule = choice.metric or better, choice.selection or study.selection
     runs = []
     for job in (job for job in jobs if job.state == "done"):
@@ -112,16 +93,16 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
                 raise nearest("metric", metric, run.metrics)
             runs.append(Run(job, run))
         except UnseenError as error:
-            omissions.append(Omission(_place(job), str(error)))
+            omissions.append(Omission("/".join(job.folder.parts[-5:]), str(error)))
     if not runs:
         raise UnseenError(omissions[-1].reason if omissions else "every job diverged")
     metrics = runs[0].result.metrics
     runs += [Run(job, no_selection(job.job, metrics)) for job in jobs if job.state == "diverged"]
-    methods = _methods(folders, runs)
+    methods = _methods(folder, runs)
     tasks = (*(study.targets or ()), *sorted({run.task for run in runs}, key=natural))
     report = StudyReport(
         study,
-        tuple(folders),
+        folder,
         tuple(runs),
         methods,
         tuple(dict.fromkeys(tasks)),
@@ -133,29 +114,14 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
     return replace(report, omissions=(*omissions, *_missing(report)))
 
 
-def _once(jobs: Iterable[JobFolder], omissions: list[Omission]) -> Iterator[JobFolder]:
-    firsts: dict[Job, JobFolder] = {}
-    for job in jobs:
-        first = firsts.setdefault(job.job, job)
-        if first is job:
-            yield job
-            continue
-        same = first.mark["records"] == job.mark["records"]
-        kind = "the same records as" if same else "other records of the same job than"
-        omissions.append(Omission(_place(job), f"{kind} {_place(first)}, which is shown"))
-
-
-def _study(
-    folders: Sequence[Folder], jobs: Sequence[JobFolder], omissions: list[Omission]
-) -> StudySpec:
+def _study(folder: Folder, jobs: Sequence[JobFolder], omissions: list[Omission]) -> StudySpec:
     """Return the study of its folder; where that cannot be read, that of identity and records."""
-    place = str(folders[0].path / "study.json")
+    place = str(folder.path / "study.json")
     recorded_only = {
         "methods": tuple(dict.fromkeys(job.job.method for job in jobs)),
         "seeds": tuple(sorted({job.job.seed for job in jobs})),
     }
-    file = next((dict(f.settings) for f in folders if f.settings), None)
-    settings = file or dict(folders[0].identity["settings"]) | recorded_only
+    settings = dict(folder.settings) or dict(folder.identity["settings"]) | recorded_only
     training = settings.get("training", {})
     readable = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
     unknown = sorted(settings.keys() - readable)
@@ -172,11 +138,11 @@ def _study(
         return StudySpec(dataset=str(settings.get("dataset", "study")), **recorded_only)
 
 
-def _methods(folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
+def _methods(folder: Folder, runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the methods in the study's order; else in that of the package's list."""
     methods = dict.fromkeys(run.method for run in runs)
-    if any(folder.settings for folder in folders):
-        listed = [_named(m) for f in folders for m in f.settings.get("methods", ())]
+    if folder.settings:
+        listed = map(_named, folder.settings.get("methods", ()))
         return tuple(dict.fromkeys((*listed, *methods)))
     order = {name: i for i, name in enumerate(METHODS)}
     return tuple(sorted(methods, key=lambda m: (order.get(re.split(r"[(+]", m)[0], len(order)), m)))
@@ -199,14 +165,10 @@ def _reference(methods: Sequence[str], asked: str | None, studied: str | None) -
 
 
 def _missing(report: StudyReport) -> Iterator[Omission]:
-    stopped = any(folder.omissions for folder in report.folders)
+    stopped = bool(report.folder.omissions)
     total = len(report.tasks) * len(report.seeds)
     for method in report.methods:
         there = sum(run.method == method for run in report.runs)
         if there < total and method not in report.refused:
             why = "" if stopped or there else ": it has no records"
             yield Omission(method, f"{there} of {total} jobs are shown{why}")
-
-
-def _place(job: JobFolder) -> str:
-    return "/".join(job.folder.parts[-5:])

@@ -1,4 +1,4 @@
-"""A study of one protocol: the folders of its records, and the finished runs in them."""
+"""A study: the folder of its records, and the finished runs in it."""
 
 import re
 from collections.abc import Mapping
@@ -110,11 +110,11 @@ class Run:
 
 @dataclass(frozen=True)
 class StudyReport:
-    """All that ran under one protocol: one study, or several folders of the same.
+    """All that ran of a study.
 
     Attributes:
         study: The study's settings.
-        folders: The folders of its records.
+        folder: The folder of its records.
         runs: The finished jobs.
         methods: The rows of its tables.
         tasks: The columns.
@@ -125,7 +125,7 @@ class StudyReport:
     """
 
     study: StudySpec
-    folders: tuple[Folder, ...]
+    folder: Folder
     runs: tuple[Run, ...]
     methods: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -137,12 +137,12 @@ class StudyReport:
     @property
     def identity(self) -> Mapping[str, Any]:
         """All that decides what a job computes."""
-        return self.folders[0].identity
+        return self.folder.identity
 
     @property
     def stand_in(self) -> bool:
-        """Whether the data are a synthetic stand-in: they are the same in all folders."""
-        return any(folder.stand_in for folder in self.folders)
+        """Whether the data are a synthetic stand-in."""
+        return self.folder.stand_in
 
     def paper(self, metric: str) -> Printed:
         """Return the paper's figures of a metric; none next to a stand-in, not a result."""
@@ -157,7 +157,7 @@ class StudyReport:
     @property
     def title(self) -> str:
         own = self.study.title or (self.study.name if self.study.name != "study" else "")
-        return own or f"{self.study.dataset}: {', '.join(f.path.name for f in self.folders)}"
+        return own or f"{self.study.dataset}: {self.folder.path.name}"
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class StudyReport:
     @property
     def refused(self) -> dict[str, str]:
         """Methods that the data or the model cannot serve, with the reason."""
-        return {name: why for folder in self.folders for name, why in folder.refused.items()}
+        return self.folder.refused
 
     def colour(self, method: str) -> int:
         """Return a method's colour in panels of dots, where the reference stands out."""
@@ -198,31 +198,26 @@ class StudyReport:
         return {name: i for i, name in enumerate(sorted(names, key=natural))}
 
     @cached_property
-    def views(self) -> tuple[Results, ...]:
-        """The results of each folder."""
+    def results(self) -> Results:
+        """The results of the folder."""
         about = self.identity
-        study = self.study.model_copy(update={"seeds": self.seeds})
-        return tuple(
-            Results(
-                study,
-                folder.path,
-                self.methods,
-                self.plan,
-                tuple(self.metrics),
-                about.get("model", ""),
-                about.get("data", ""),
-                self.refused,
-                about.get("weights"),
-                self.stand_in,
-                folder.notes,
-            )
-            for folder in self.folders
+        return Results(
+            self.study.model_copy(update={"seeds": self.seeds}),
+            self.folder.path,
+            self.methods,
+            self.plan,
+            tuple(self.metrics),
+            about.get("model", ""),
+            about.get("data", ""),
+            self.refused,
+            about.get("weights"),
+            self.stand_in,
+            self.folder.notes,
         )
 
     @cached_property
     def protocol(self) -> tuple[str, ...]:
-        lines = (line for view in self.views for line in view.protocol(self.selection))
-        return tuple(dict.fromkeys(lines))
+        return tuple(dict.fromkeys(self.results.protocol(self.selection)))
 
     def table(self, metric: str) -> Table:
         """Return methods × tasks for a metric, with the protocol under it."""

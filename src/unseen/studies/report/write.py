@@ -1,12 +1,11 @@
 """The report's files: the page that needs nothing else, tables, figures with data, citations."""
 
-import hashlib
 import json
-import re
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from unseen.core.atomic import write_atomically
@@ -20,9 +19,10 @@ from unseen.studies.report import curves, outcome, plot, table_rows, theme
 from unseen.studies.report.citations import bibtex
 from unseen.studies.report.figures import Section
 from unseen.studies.report.read import Choice, read
-from unseen.studies.report.study_report import Omission, StudyReport
+from unseen.studies.report.study_report import StudyReport
 from unseen.studies.results.comparison import LEVEL
 from unseen.studies.results.formats import LEGEND, comma_separated
+from unseen.studies.results.records import slug
 from unseen.studies.results.study_file import flat
 from unseen.version import __version__
 
@@ -30,17 +30,8 @@ from unseen.version import __version__
 LIMIT = 2_900_000
 #: Chapters whose method-by-method figures are left to their files first.
 FIRST_OUT = ("weights", "curves")
-
-
-def slug(text: str) -> str:
-    """Return a file's name for a figure; a digest keeps different ones apart.
-
-    Example:
-        >>> slug("cost"), slug("curves-loss-ppdg(lam=0.2)")
-        ('cost', 'curves-loss-ppdg_lam=0.2-cb9ec3')
-    """
-    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.")[:80]
-    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+#: Returns the name of a figure's or table's file.
+named = partial(slug, longest=80)
 
 
 @dataclass(frozen=True)
@@ -50,12 +41,10 @@ class Page:
     Attributes:
         part: The study.
         sections: Its chapters, those with nothing to show too.
-        omissions: The folders that could not be read.
     """
 
     part: StudyReport
     sections: tuple[Section, ...]
-    omissions: Sequence[Omission] = ()
 
     @property
     def full(self) -> list[Section]:
@@ -72,7 +61,7 @@ class Page:
                 # With many targets, a panel per target and method would bury the rest.
                 if not (chapter and self.part.main.many):
                     panels = enumerate(figure.panels)
-                    svgs = (plot.panel_svg(p, f"{slug(figure.key)}/{i}") for i, p in panels)
+                    svgs = (plot.panel_svg(p, f"{named(figure.key)}/{i}") for i, p in panels)
                     drawings.setdefault(chapter, {})[figure.key] = "".join(svgs)
         for chapter in FIRST_OUT:
             if sum(len(svg.encode()) for svgs in drawings.values() for svg in svgs.values()) > room:
@@ -108,7 +97,7 @@ class Page:
             settings=settings,
             composed=composed,
             citations=citations,
-            slug=slug,
+            named_file=named,
         )
 
 
@@ -148,7 +137,7 @@ def run_lines(part: StudyReport) -> Pairs:
     lines = {
         "study": part.title,
         "jobs": f"{len(part.runs)} finished of {expected} (method, target, seed)",
-        "folders": ", ".join(folder.path.name for folder in part.folders),
+        "folder": part.folder.path.name,
         "data and checksum": f"{data}, {NO_RESULT}" if part.stand_in else data,
         "model": part.study.network(str(part.identity.get("model", "unknown"))),
         "initial weights": str(part.identity.get("weights", "")),
@@ -186,31 +175,31 @@ def citations(part: StudyReport) -> str:
 
 
 def report(
-    folders: Sequence[str | Path],
+    folder: str | Path,
     out: str | Path,
     choice: Choice | None = None,
     files: bool = True,
 ) -> Path:
-    """Write the report of studies' folders into `out` and return the path of its page.
+    """Write the report of a study's folder into `out` and return the path of its page.
 
     Args:
-        folders: What `--out` of each study was; all of one protocol.
+        folder: What `--out` of the study was.
         out: The folder of the report.
         choice: Metric, selection and reference, if others than the study's.
         files: Whether to write the figures as files too, which takes half of the time.
 
     Raises:
-        UnseenError: No folder has a finished job, or the folders' protocols differ.
+        UnseenError: The folder has no finished job.
     """
-    part, omissions = read([Path(f) for f in folders], choice or Choice())
-    page, target = Page(part, sections(part), omissions), Path(out)
+    part, target = read(Path(folder), choice or Choice()), Path(out)
+    page = Page(part, sections(part))
     for name, content in [("report.html", page.html()), *texts(page)]:
         write_atomically(target / name, content.encode())
     for figure in (figure for section in page.sections for figure in section.figures if files):
         svg, png = plot.files(figure)
         contents = {"svg": svg, "png": png, "csv": figure.to_csv().encode()}
         for ending, file in contents.items():
-            write_atomically(target / "figures" / f"{slug(figure.key)}.{ending}", file)
+            write_atomically(target / "figures" / f"{named(figure.key)}.{ending}", file)
     return target / "report.html"
 
 
@@ -230,8 +219,8 @@ def texts(page: Page) -> Iterator[tuple[str, str]]:
     """Yield each file with its text: tables, the runs, small tables, and the citations."""
     part = page.part
     for metric, table in part.tables.items():
-        yield f"tables/{slug(metric)}.csv", table.to_csv()
-        yield f"tables/{slug(metric)}.notes.txt", table.to_notes()
+        yield f"tables/{named(metric)}.csv", table.to_csv()
+        yield f"tables/{named(metric)}.notes.txt", table.to_notes()
     runs = [
         [r.method, r.task, r.raw.job.seed, r.result.round]
         + [r.result.metrics.get(m) for m in part.metrics]  # what is undefined is empty
@@ -246,8 +235,7 @@ def texts(page: Page) -> Iterator[tuple[str, str]]:
     whole = [table.to_markdown() for table in part.tables.values()]
     run = "".join(f"- {name}: {value}\n" for name, value in run_lines(part))
     whole.append(f"What was run:\n\n{run}")
-    items = [*page.omissions, *part.omissions]
-    omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
+    omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in part.omissions)
     whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []
     yield "report.md", "\n".join(whole)
     yield "report.tex", "\n".join(table.to_latex() for table in part.tables.values())

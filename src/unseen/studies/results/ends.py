@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from unseen.core.record_lines import Record
 from unseen.studies.results.formats import counted
 from unseen.studies.results.selection import Records, Selected, levels
-from unseen.studies.results.statistics import mean
+from unseen.studies.results.study_folder import curve
 
 #: By which share of itself a loss must fall to count as falling.
 FALL = 1e-3
@@ -16,11 +16,7 @@ FALL = 1e-3
 
 def source_losses(records: Iterable[Record]) -> dict[int, float]:
     """Return round -> the mean over the sources of the validation loss, where it is defined."""
-    losses: dict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if record["role"] == "source" and record.get("loss") is not None:
-            losses[record["round"]].append(record["loss"])
-    return {round: mean(values) for round, values in losses.items()}
+    return curve([record for record in records if record["role"] == "source"], "loss")
 
 
 def is_flat(losses: Mapping[int, float], patience: int) -> bool:

@@ -251,7 +251,16 @@ def lengths_of(folder: Path) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size or name in FILES}
 
 
-def slug(text: str) -> str:
-    """Return a name for a folder; a short digest keeps different texts apart."""
-    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.")[:LONGEST] or "_"
+def slug(text: str, longest: int = LONGEST) -> str:
+    """Return a name for a file or folder; a short digest keeps different texts apart.
+
+    Args:
+        text: What is named.
+        longest: Letters of the text that the name has at most.
+
+    Example:
+        >>> slug("cost"), slug("curves-loss-ppdg(lam=0.2)")
+        ('cost', 'curves-loss-ppdg_lam=0.2-cb9ec3')
+    """
+    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.")[:longest] or "_"
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
