@@ -9,29 +9,19 @@ from unseen.methods.base import (
     asking,
     cited,
     citing,
-    federated,
     incompatible,
     trained,
     with_gradient,
 )
-from unseen.methods.combine import Mean, Weights
 from unseen.methods.gradient import AmplitudeMix, Normalised
 from unseen.methods.images.bank import Bank, with_bank
 from unseen.methods.images.frequency import Window
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
 
 
 @options_from(AmplitudeMix)
-def am(
-    training: Training,
-    *,
-    across: bool = False,
-    bank: int = 16,
-    weights: Weights = "examples",
-    **options: Any,
-) -> Method:
-    """Run FedAvg on images of which half have another image's amplitude mixed into their own.
+def add_am(method: Method, *, across: bool = False, bank: int = 16, **options: Any) -> Method:
+    """Mix another image's amplitude spectrum into half of the images.
 
         x̃ = F⁻¹[((1 − λ) |F(x)| + λ |F(x')|) e^{i arg F(x)}],   λ ~ U(0, strength)
 
@@ -39,37 +29,21 @@ def am(
     FedAvg.
 
     Args:
-        training: The recipe.
+        method: The method that is changed.
         across: x' is another client's, out of amplitude spectra that each client sends once before
             round 0 and everybody receives; neither paper's federated row has it.
         bank: images per client whose spectra are sent, if `across`.
-        weights: see `fedavg`.
         **options: The other options of the page.
 
     Note:
         GA's released scripts of this row end on an import that does not exist.
 
+        On CSAC it mixes in the calibration, not in the first round.
+
     Departs from:
         FACT, the source, which mixes always, with an image of any source domain, trains on the
         image itself next to the mixed one, and adds a teacher and a dual loss; and GA's code, which
         mixes after normalisation and does not clip.
-    """
-    method = federated("am", training, Mean(weights), "xu2021fourier")
-    return mixing(method, across, bank, options)
-
-
-@options_from(AmplitudeMix)
-def add_am(method: Method, *, across: bool = False, bank: int = 16, **options: Any) -> Method:
-    """Mix amplitude spectra of images under any method's local training.
-
-    Args:
-        method: The method that is changed.
-        across: see `am`.
-        bank: see `am`.
-        **options: The other options of the page.
-
-    Note:
-        Under CSAC's calibration, that is, and not in its first round.
     """
     if cited("xu2021fourier") in method.references:
         raise incompatible(method, "am", "mixes amplitudes already.", "Set its own p.")
@@ -80,14 +54,9 @@ def add_am(method: Method, *, across: bool = False, bank: int = 16, **options: A
     if normalised and normalised[0].window.share is None:
         why = "replaces the whole amplitude of every image, so that nothing of what AM mixes would "
         raise incompatible(method, "am", f"{why}be left.")
-    return citing(mixing(method, across, bank, options), "xu2021fourier")
-
-
-def mixing(method: Method, across: bool, bank: int, options: dict[str, Any]) -> Method:
-    """Return the method with mixed amplitudes in its local training."""
     source = Bank("am", Window(), bank) if across else None
     mixed = with_gradient(method, lambda inner: AmplitudeMix(inner, bank=source, **options))
     if source is not None:
         shares = f"the amplitude spectra of {bank} training images, once, to every client"
         mixed = replace(with_bank(mixed, source), shares=(*method.shares, shares))
-    return asking(mixed, "images")
+    return asking(citing(mixed, "xu2021fourier"), "images")

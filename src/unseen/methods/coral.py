@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from unseen.core import ONE_LABEL, Method
-from unseen.methods.base import asking, citing, gradient_method, incompatible, local_training
+from unseen.methods.base import asking, citing, incompatible, local_training
 from unseen.methods.between import Penalty
-from unseen.methods.combine import Mean
 from unseen.methods.gradient.fishr import FeatureMoments
 from unseen.methods.local.train import FullGradient
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
 from unseen.ranges import Checked, Natural, NotNegative, log
 
 SHARES = (
@@ -40,8 +38,8 @@ class Aligned(Checked, named="coral"):
 
 
 @options_from(Aligned)
-def coral(training: Training, **options: Any) -> Method:
-    """Run FedSGD with a penalty on differences of the clients' means and covariances of features.
+def add_coral(method: Method, **options: Any) -> Method:
+    """Penalise differences of the clients' means and covariances of features.
 
         x ← optimiser(x, (1/E) Σ_e ∇F_e + λ ∇L),   L = (1/E) Σ_e (‖m_e − m̄‖²/d + ‖C_e − C̄‖²/d²)
 
@@ -58,12 +56,6 @@ def coral(training: Training, **options: Any) -> Method:
         the paper in its two domains, of which one has no labels: as in DomainBed, all clients have
         labels, and means are aligned too.
     """
-    return add_coral(gradient_method("coral", training, Mean("uniform"), "sun2016coral"), **options)
-
-
-@options_from(Aligned)
-def add_coral(method: Method, **options: Any) -> Method:
-    """Add CORAL between the clients to any method that sends gradients at the received model."""
     if not isinstance(local_training(method), FullGradient):
         why = (
             "does not take all clients' gradients at one model, where alone CORAL's penalty is "

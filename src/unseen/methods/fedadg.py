@@ -10,13 +10,11 @@ from unseen.methods.base import (
     asking,
     changed_further,
     cited,
-    federated,
     incompatible,
     local_training,
     with_gradient,
     with_local,
 )
-from unseen.methods.combine import Mean, Weights
 from unseen.methods.gradient import Backprop, Gradient
 from unseen.methods.gradient.adversary import Adversarial, WithDiscriminator
 from unseen.methods.gradient.feddyn import Dynamic
@@ -31,15 +29,8 @@ SOURCE = "zhang2021fedadg"
 
 
 @options_from(Adversarial, without=("training",))
-def fedadg(
-    training: Training,
-    *,
-    noise: Count = 16,
-    width: Count = 64,
-    weights: Weights = "uniform",
-    **options: Any,
-) -> Method:
-    """Align the features of every client, class by class, to a distribution that a generator makes.
+def add_fedadg(method: Method, *, noise: Count = 16, width: Count = 64, **options: Any) -> Method:
+    """Align all clients' features, class by class, to a distribution that a generator makes.
 
         D_k:   min  mean [(1 − D_k(G(e, y), y))² + D_k(f(x), y)²]
         f, h:  min  α ℓ(h(f(x)), y) + (1 − α) mean (1 − D_k(f(x), y))²
@@ -50,11 +41,10 @@ def fedadg(
     which moves towards their features as these move towards it.
 
     Args:
-        training: The recipe; its optimiser steps f, h and G at once.
+        method: The method that is changed.
         noise: numbers of noise that enter G; 2,048 as released.
         width: of G's hidden layer; 4,096 as released. Generator and discriminator are small here,
             as the networks of small images are: the generator travels with the model.
-        weights: p; uniform as released.
         **options: The other options of the page.
 
     Note:
@@ -66,20 +56,6 @@ def fedadg(
         those of D_k in evaluation mode; that D_k steps without momentum, that R stays as it is,
         where it trains with D_k, and labels are 1, where they are 0.7 in h. Labels are smoothed as
         the recipe says, by 0.1 there; no client keeps its best epoch by validation.
-    """
-    plain = federated("fedadg", training, Mean(weights), SOURCE)
-    return aligned(plain, training, noise, width, options)
-
-
-@options_from(Adversarial, without=("training",))
-def add_fedadg(method: Method, *, noise: Count = 16, width: Count = 64, **options: Any) -> Method:
-    """Align features to a generated distribution under any method's training: see `fedadg`.
-
-    Args:
-        method: Any method whose clients take steps.
-        noise: numbers of noise that enter G.
-        width: of G's hidden layer.
-        **options: The other options of the page.
     """
     if cited(SOURCE) in method.references:
         raise incompatible(method, "fedadg", "aligns its features already.", "Set its own alpha.")

@@ -6,28 +6,21 @@ from typing import Any
 from unseen.core import Local, Method
 from unseen.core.parts import rewrapped
 from unseen.errors import Incompatible, UnseenError
-from unseen.methods.base import federated, local_training, with_local
-from unseen.methods.combine import Mean, NormalizedAveraging, Weights
-from unseen.methods.gradient import Backprop
+from unseen.methods.base import local_training, with_local
+from unseen.methods.combine import NormalizedAveraging
 from unseen.methods.local.accumulation import Accumulated, check_sgd
 from unseen.methods.local.train import Train
 from unseen.methods.new_rule import replace_rule
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
 
 
 @options_from(NormalizedAveraging, without=("prior",))
-def fednova(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
+def add_fednova(method: Method, **options: Any) -> Method:
     """Average the clients' mean steps, so that those who take more of them do not pull more.
 
         x ← x + τ_eff Σ_i p_i Δ_i / ‖a_i‖₁,   τ_eff = Σ_i p_i ‖a_i‖₁
 
     Δ_i = y_i − x; a_i: with which factors the gradients of client i's τ_i steps entered Δ_i.
-
-    Args:
-        training: The recipe.
-        weights: p_i; the paper's are by examples.
-        **options: The other options of the page.
 
     Note:
         At a fixed rate this does not remove all drift: on quadratics of curvature a with optima
@@ -47,16 +40,6 @@ def fednova(training: Training, *, weights: Weights = "examples", **options: Any
         the released code with momentum and a proximal term together, whose factors it adds up and
         whose term enters the momentum without being counted.
     """
-    check_sgd("fednova", training, "Take sgd.")
-    plain = replace(training, keep_optimiser=False)
-    local = Accumulated(Train(Backprop(training.loss), plain))
-    rule = NormalizedAveraging(**options, prior=Mean(weights))
-    return federated("fednova", training, rule, "wang2020fednova", local)
-
-
-@options_from(NormalizedAveraging, without=("prior",))
-def add_fednova(method: Method, **options: Any) -> Method:
-    """Put FedNova on the server of any method whose clients train; its weights become p_i."""
     local = local_training(method)
     if not isinstance(local, Train):
         why = f"the clients of {method.name} take no steps whose number could be evened out."

@@ -5,32 +5,20 @@ from typing import Any
 from unseen.core import Method
 from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError
-from unseen.methods.base import federated, incompatible, with_gradient
-from unseen.methods.combine import Mean
+from unseen.methods.base import incompatible, with_gradient
 from unseen.methods.gradient import Backprop, Gradient, Perturbed
-from unseen.methods.local.train import Train
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
-
-
-@options_from(Perturbed)
-def fedsam(training: Training, **options: Any) -> Method:
-    """Run FedAvg whose clients step by the gradient at the worst point nearby.
-
-        ε = ρ ∇L(w) / ‖∇L(w)‖,   w ← w − η ∇L(w + ε)          on each batch, two passes
-
-    Note:
-        Momentum and weight decay act on ∇L(w + ε). Twice the cost of FedAvg on the clients.
-    """
-    local = Train(Perturbed(Backprop(training.loss), **options), training)
-    return federated("fedsam", training, Mean("examples"), "qu2022fedsam", local)
 
 
 @options_from(Perturbed)
 def add_fedsam(method: Method, **options: Any) -> Method:
-    """Take the gradient of any method's loss where a step of length ρ uphill leads.
+    """Step by the gradient at the worst point nearby.
+
+    ε = ρ ∇L(w) / ‖∇L(w)‖,   w ← w − η ∇L(w + ε)          on each batch, two passes
 
     Note:
+        Momentum and weight decay act on ∇L(w + ε). Twice the cost of FedAvg on the clients.
+
         The loss alone is perturbed: what a method adds to its gradient, such as a proximal term or
         SCAFFOLD's correction, stays as it is at w.
     """

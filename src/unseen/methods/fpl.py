@@ -8,18 +8,16 @@ from unseen.core.exchange import Blueprint
 from unseen.methods.base import (
     asking,
     cited,
-    federated,
     incompatible,
     trained,
     with_exchange,
     with_gradient,
     with_local,
 )
-from unseen.methods.combine import Collect, Mean, Weights
+from unseen.methods.combine import Collect
 from unseen.methods.gradient import prototypes
 from unseen.methods.gradient.prototypes import PrototypeContrast, WithPrototypes
 from unseen.methods.options import options_from, picked
-from unseen.methods.recipe import Training
 
 SOURCE = "huang2023fpl"
 SHARES = (
@@ -29,8 +27,8 @@ SHARES = (
 
 
 @options_from(PrototypeContrast, WithPrototypes)
-def fpl(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
-    """Run FedAvg whose clients draw features to prototypes of their class from all clients.
+def add_fpl(method: Method, **options: Any) -> Method:
+    """Draw features to prototypes of their class from all clients.
 
         min  mean_n [ℓ_n − log (Σ_{c ∈ C_y} e^{s(z, c)/τ} / Σ_{c ∈ C} e^{s(z, c)/τ}) + ‖z − u_y‖²/d]
 
@@ -38,11 +36,6 @@ def fpl(training: Training, *, weights: Weights = "examples", **options: Any) ->
     the mean of C_y. Each client sends the mean features of its classes, the server clusters those
     of each class (FINCH) and sends the clusters' means, so that a domain with many clients counts
     no more in u_y than one with few.
-
-    Args:
-        training: The recipe.
-        weights: p; the released ones are by examples.
-        **options: The other options of the page.
 
     Note:
         Prototypes are of those who took part in the last round; in round 0 there are none. The two
@@ -53,19 +46,8 @@ def fpl(training: Training, *, weights: Weights = "examples", **options: Any) ->
         the released code in that the means are of the trained model on the whole training split, in
         evaluation mode, and not of what passed while the last epoch changed it.
     """
-    return drawn_together(federated("fpl", training, Mean(weights), SOURCE), options)
-
-
-@options_from(PrototypeContrast, WithPrototypes)
-def add_fpl(method: Method, **options: Any) -> Method:
-    """Draw features to prototypes under any method's local training: see `fpl`."""
     if cited(SOURCE) in method.references:
         raise incompatible(method, "fpl", "draws to prototypes already.", "Set its own pull.")
-    return drawn_together(method, options)
-
-
-def drawn_together(method: Method, options: dict[str, Any]) -> Method:
-    """Return the method whose clients send prototypes, and whose gradient draws to them."""
     contrast = picked(PrototypeContrast, options)
     changed = with_gradient(method, lambda g: PrototypeContrast(g, **contrast), SOURCE)
     changed = with_local(changed, lambda local: WithPrototypes(local, options["least"]))

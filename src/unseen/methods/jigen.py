@@ -6,29 +6,22 @@ from typing import Any
 from unseen.core import Method
 from unseen.data.networks.two_heads import with_order
 from unseen.methods import base
-from unseen.methods.base import cited, federated, incompatible, with_gradient
-from unseen.methods.combine import Mean, Weights
+from unseen.methods.base import cited, incompatible, with_gradient
 from unseen.methods.gradient.puzzle import Jigsaw
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
 
 SOURCE = "carlucci2019jigen"
 
 
 @options_from(Jigsaw)
-def jigen(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
-    """Run FedAvg whose clients solve puzzles of their own images beside the task.
+def add_jigen(method: Method, **options: Any) -> Method:
+    """Solve puzzles of a client's own images beside the task.
 
         min  mean_n ℓ(h_c(f(x_n)), y_n) + α mean_n CE(h_p(f(z_n)), p_n)
 
     z_n: image n with its tiles in order p_n, one of P + 1 of which the first is as it was; h_c and
     h_p: two heads on the same features f. The second term needs no label, and nothing leaves a
     client for it but the second head, which is averaged with the model. alpha=0 is FedAvg.
-
-    Args:
-        training: The recipe.
-        weights: see `fedavg`.
-        **options: The other options of the page.
 
     Note:
         Predictions are the first head's, of whole images. `deepall+jigen` is the method on pooled
@@ -43,19 +36,8 @@ def jigen(training: Training, *, weights: Weights = "examples", **options: Any) 
         cropped to sizes that 3 divides, where here a rest at the right and at the bottom stays. The
         second head begins at 0, not at random.
     """
-    return solving(federated("jigen", training, Mean(weights), SOURCE), options)
-
-
-@options_from(Jigsaw)
-def add_jigen(method: Method, **options: Any) -> Method:
-    """Add JiGen's puzzles, and the head that solves them, to any method's training: see `jigen`."""
     if cited(SOURCE) in method.references:
         raise incompatible(method, "jigen", "solves puzzles already.", "Set its own alpha.")
-    return solving(method, options)
-
-
-def solving(method: Method, options: dict[str, Any]) -> Method:
-    """Return the method with puzzles in its gradient, and a second head in its network."""
     changed = with_gradient(method, partial(Jigsaw, **options), SOURCE)
     second = partial(with_order, outputs=options["permutations"] + 1)
     return base.asking(base.changed_further(changed, second), "images")

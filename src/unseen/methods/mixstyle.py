@@ -4,25 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from unseen.core import Method
-from unseen.methods.base import asking, federated, with_gradient
-from unseen.methods.combine import Mean, Weights
+from unseen.methods.base import asking, with_gradient
 from unseen.methods.gradient.mixstyle import StyleMixed
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
 
 
 @options_from(StyleMixed)
-def mixstyle(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
-    """Run FedAvg whose clients mix the channel statistics of feature maps between their examples.
+def add_mixstyle(method: Method, *, layers: Sequence[str] | None = None, **options: Any) -> Method:
+    """Mix the channel statistics of feature maps between a client's own examples.
 
         z'_n = (z_n − μ_n) / σ_n · (λ σ_n + (1 − λ) σ_{π(n)}) + λ μ_n + (1 − λ) μ_{π(n)}
 
     μ, σ: mean and deviation of a channel over an example's pixels; λ ~ Beta(α, α).
-
-    Args:
-        training: The recipe.
-        weights: see `fedavg`.
-        **options: The other options of the page.
 
     Note:
         Methods that exchange statistics between clients are `fedccrl` and `am(across=True)`.
@@ -31,13 +24,6 @@ def mixstyle(training: Training, *, weights: Weights = "examples", **options: An
         the paper in that styles are those of the client's own examples, where it has several
         domains in one batch, which is what pooled data have, as in `deepall+mixstyle`.
     """
-    method = federated("mixstyle", training, Mean(weights), "zhou2021mixstyle")
-    return add_mixstyle(method, **options)
-
-
-@options_from(StyleMixed)
-def add_mixstyle(method: Method, *, layers: Sequence[str] | None = None, **options: Any) -> Method:
-    """Mix styles of feature maps under any method's local training: see `mixstyle`."""
     names = (layers,) if isinstance(layers, str) else None if layers is None else tuple(layers)
 
     changed = with_gradient(

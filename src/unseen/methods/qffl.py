@@ -3,17 +3,16 @@
 from typing import Any
 
 from unseen.core import Method
-from unseen.methods.base import federated, incompatible, local_training, reporting
+from unseen.methods.base import incompatible, local_training, reporting
 from unseen.methods.combine import QFair
 from unseen.methods.local.train import Train
 from unseen.methods.new_rule import replace_rule
-from unseen.methods.options import options_from, picked
-from unseen.methods.recipe import Training
+from unseen.methods.options import options_from
 from unseen.ranges import Positive
 
 
-@options_from(QFair)
-def qffl(training: Training, *, step: Positive | None = None, **options: Any) -> Method:
+@options_from(QFair, without=("prior",))
+def add_qffl(method: Method, *, step: Positive | None = None, **options: Any) -> Method:
     """Descend Σ_i p_i F_i^(q+1) / (q+1), in which clients with large losses count more (q-FedAvg).
 
         x ← x + Σ_i p_i L_i^q u_i / Σ_i p_i h_i,   h_i = L_i^q + q L_i^(q−1) ‖u_i‖² / η
@@ -23,7 +22,7 @@ def qffl(training: Training, *, step: Positive | None = None, **options: Any) ->
     of the gradient. q=0 is FedAvg.
 
     Args:
-        training: The recipe.
+        method: The method that is changed.
         step: η; none for the training's learning rate, as in the paper, where it suits FedAvg.
         **options: The other options of the page.
 
@@ -33,19 +32,6 @@ def qffl(training: Training, *, step: Positive | None = None, **options: Any) ->
     Departs from:
         the paper in that all clients take part and are weighed by p_i, where it samples them by
         p_i and weighs all equally.
-    """
-    rule = QFair(step=step or training.optimiser.lr, **picked(QFair, options))
-    return reporting(federated("qffl", training, rule, "li2020qffl"))
-
-
-@options_from(QFair, without=("prior",))
-def add_qffl(method: Method, *, step: Positive | None = None, **options: Any) -> Method:
-    """Put q-FedAvg on the server of any method that averages; its weights become p_i.
-
-    Args:
-        method: The method that is changed.
-        step: η; none for the clients' learning rate.
-        **options: The other options of the page.
     """
     local = local_training(method)
     rate = local.training.optimiser.lr if isinstance(local, Train) else 1.0

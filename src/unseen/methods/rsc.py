@@ -6,46 +6,31 @@ from unseen.core import Method
 from unseen.core.losses import SquaredError
 from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError
-from unseen.methods.base import asking, cited, citing, federated, incompatible, with_gradient
-from unseen.methods.combine import Mean, Weights
+from unseen.methods.base import asking, cited, citing, incompatible, with_gradient
 from unseen.methods.gradient import Backprop, CrossClient, Gradient, Perturbed, SelfChallenging
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
 
 
 @options_from(SelfChallenging)
-def rsc(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
-    """Run FedAvg whose clients mute the features with the largest gradients while they learn.
+def add_rsc(method: Method, **options: Any) -> Method:
+    """Mute the features with the largest gradients while clients learn.
 
         z ← z ∘ m,   m = 0 on the top `drop` of  G = ∂(logit of y) / ∂z  by pixels or by channels
 
     for the top `batch` of the examples, those whose probability of y falls most. drop=0 or batch=0
     is FedAvg.
 
-    Args:
-        training: The recipe.
-        weights: see `fedavg`.
-        **options: The other options of the page.
-
     Note:
         GA's released code never sets the flag that switches its masks on, so that its row RSC is
         FedAvg: this one masks. Which of pixels and channels is drawn once per batch, in equal
         shares.
 
-    Departs from:
-        the released code in that the doubled, flipped batch is left out.
-    """
-    return challenged(federated("rsc", training, Mean(weights), "huang2020rsc"), options)
-
-
-@options_from(SelfChallenging)
-def add_rsc(method: Method, **options: Any) -> Method:
-    """Mute features under any method's loss.
-
-    Note:
         Whatever else the method does to its gradient (a proximal term, mixed images, a mean over
         environments) stays around it; both gradients of a sharpness-aware step are under one mask.
         Of CSAC it is the calibration that is under masks, and not its first round.
+
+    Departs from:
+        the released code in that the doubled, flipped batch is left out.
     """
     if cited("huang2020rsc") in method.references:
         raise incompatible(method, "rsc", "mutes features already.", "Set its own drop.")

@@ -1,8 +1,9 @@
-"""Methods and modifiers that are a server rule and nothing else, made of the rule's class."""
+"""Parts that are a method and a modifier of one name, each written once."""
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from typing import Any
 
 from unseen.core import Method
@@ -13,9 +14,9 @@ from unseen.methods.base import (
     model_rule,
     reporting,
 )
-from unseen.methods.combine import Combine, Mean
+from unseen.methods.combine import Combine, Mean, Weights
 from unseen.methods.new_rule import replace_rule
-from unseen.methods.options import options_from, picked
+from unseen.methods.options import documented, option_help, options_from, picked
 from unseen.methods.recipe import Training
 
 
@@ -76,3 +77,52 @@ class ServerRule:
         function.__name__ = function.__qualname__ = name.replace("-", "_")
         function.__doc__ = docstring
         return options_from(self.kind, without=(*self.fixed, *without))(function)
+
+
+@dataclass(frozen=True)
+class ClientPart:
+    """A modifier that is a method of its name, too: the same change of FedAvg or of FedSGD.
+
+    The modifier's docstring is the method's page.
+
+    Attributes:
+        change: (method, *, options) -> Method.
+        weights: Of the clients in the method's mean, by default.
+        gradients: Whether the method changes FedSGD instead of FedAvg.
+    """
+
+    change: Callable[..., Method]
+    weights: Weights = "examples"
+    gradients: bool = False
+
+    def method(self, name: str) -> Callable[..., Method]:
+        """Return the method (training, *, weights, options) -> Method."""
+        base, make = ("fedsgd", gradient_method) if self.gradients else ("fedavg", federated)
+
+        def method(
+            training: Training, *, weights: Weights = self.weights, **options: Any
+        ) -> Method:
+            plain = make(base, training, Mean(weights), "mcmahan2017fedavg")
+            whole = self.change(plain, **options)
+            return replace(whole, name=name, references=whole.references[len(plain.references) :])
+
+        first, second, _ = inspect.signature(method, eval_str=True).parameters.values()
+        _, *own = inspect.signature(self.change, eval_str=True).parameters.values()
+        method.__signature__ = inspect.Signature([first, second, *own])  # type: ignore[attr-defined]
+        docstring = inspect.getdoc(self.change) or ""
+        about = {"weights": "Of the clients in the mean; see `fedavg`.", **option_help(docstring)}
+        method.__doc__ = documented(docstring, about)
+        method.__name__ = method.__qualname__ = name
+        return method
+
+    def modifier(self, name: str) -> Callable[..., Method]:
+        """Return the modifier (method, *, options) -> Method."""
+
+        @wraps(self.change)
+        def modifier(method: Method, **options: Any) -> Method:
+            return self.change(method, **options)
+
+        base = "FedSGD" if self.gradients else "FedAvg"
+        about = option_help(inspect.getdoc(self.change) or "")
+        modifier.__doc__ = documented(f"Change any method as `{name}` changes {base}.", about)
+        return modifier

@@ -5,99 +5,58 @@ from typing import Annotated, Any
 
 from unseen.core import Add, Descend, Method
 from unseen.core.optimiser import SGD, FedOpt, Optimiser
-from unseen.methods.base import citing, federated, incompatible, model_rule, trained, with_exchange
-from unseen.methods.combine import Mean, Weights
+from unseen.methods.base import citing, incompatible, model_rule, trained, with_exchange
 from unseen.methods.options import options_from
-from unseen.methods.recipe import Training
 from unseen.ranges import Positive, Share, log, uniform
 
 Rate = Annotated[Positive, log(0.01, 3)]
 Momentum = Annotated[Share, uniform(0, 0.99)]
 
 
-def fedavgm(
-    training: Training, *, lr: Rate = 1.0, momentum: Momentum = 0.9, weights: Weights = "examples"
-) -> Method:
-    """Run FedAvg whose server keeps a momentum of its steps.
+def add_fedavgm(method: Method, *, lr: Rate = 1.0, momentum: Momentum = 0.9) -> Method:
+    """Keep a momentum of the server's steps.
 
         v ← β v + Σ_i p_i u_i,   x ← x + η v
 
     u_i: the update of client i.
 
     Args:
-        training: The recipe.
+        method: The method that is changed.
         lr: η; the paper's is 1.
         momentum: β; the paper tunes it. A steady update is taken 1/(1 − β) times as far in the end.
-        weights: p; see `fedavg`.
 
     Departs from:
         the paper's experiments, whose server steps are Nesterov's.
-    """
-    method = federated("fedavgm", training, Mean(weights), "hsu2019measuring")
-    return stepped(method, "fedavgm", SGD(lr, momentum))
-
-
-def add_fedavgm(method: Method, *, lr: Rate = 1.0, momentum: Momentum = 0.9) -> Method:
-    """Take the step of any method's server with momentum: v ← β v + u, x ← x + η v.
-
-    Args:
-        method: The method that is changed; u is what its rule makes.
-        lr: η.
-        momentum: β.
     """
     return stepped(method, "fedavgm", SGD(lr, momentum), "hsu2019measuring")
 
 
 @options_from(FedOpt, without=("second",))
-def fedadam(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
-    """Run FedAvg whose server takes Adam's steps on minus the mean update.
+def add_fedadam(method: Method, **options: Any) -> Method:
+    """Take Adam's steps at the server, on minus the combined update.
 
         m ← β₁ m + (1 − β₁) u,   v ← β₂ v + (1 − β₂) u²,   x ← x + η m / (√v + τ)
 
     u = Σ_i p_i u_i, of the clients' updates; m = 0 and v = τ² at first, and neither is corrected
     for that.
 
-    Args:
-        training: The recipe.
-        weights: p; see `fedavg`.
-        **options: The other options of the page.
-
     Departs from:
         Algorithm 2 as printed, which averages the updates uniformly (`weights="uniform"`).
     """
-    method = federated("fedadam", training, Mean(weights), "reddi2021adaptive")
-    return stepped(method, "fedadam", FedOpt(second="adam", **options))
-
-
-@options_from(FedOpt, without=("second",))
-def add_fedadam(method: Method, **options: Any) -> Method:
-    """Take the step of any method's server by FedAdam, on what its rule makes of the updates."""
     return stepped(method, "fedadam", FedOpt(second="adam", **options), "reddi2021adaptive")
 
 
 @options_from(FedOpt, without=("second",))
-def fedyogi(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
-    """Run FedAvg whose server takes Yogi's steps: FedAdam with v ← v − (1 − β₂) u² sign(v − u²).
+def add_fedyogi(method: Method, **options: Any) -> Method:
+    """Take Yogi's steps at the server: FedAdam with v ← v − (1 − β₂) u² sign(v − u²).
 
         m ← β₁ m + (1 − β₁) u,   x ← x + η m / (√v + τ),   u = Σ_i p_i u_i
 
     v shrinks no faster than by (1 − β₂) u², so that a few small updates do not make the next large.
 
-    Args:
-        training: The recipe.
-        weights: p; see `fedavg`.
-        **options: The other options of the page.
-
     Departs from:
         Algorithm 2 as printed, which averages the updates uniformly (`weights="uniform"`).
     """
-    method = federated("fedyogi", training, Mean(weights), "reddi2021adaptive")
-    return stepped(method, "fedyogi", FedOpt(second="yogi", **options))
-
-
-@options_from(FedOpt, without=("second",))
-def add_fedyogi(method: Method, **options: Any) -> Method:
-    """Take the step of any method's server by FedYogi, on what its rule makes of the updates."""
     return stepped(method, "fedyogi", FedOpt(second="yogi", **options), "reddi2021adaptive")
 
 

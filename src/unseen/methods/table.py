@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 from unseen.core import Method
 from unseen.methods import combine
-from unseen.methods.am import add_am, am
+from unseen.methods.am import add_am
 from unseen.methods.anchor import add_anchor
 from unseen.methods.arfl import arfl
 from unseen.methods.average import add_ema, add_tail
 from unseen.methods.boost import boost
 from unseen.methods.compress import add_compress
 from unseen.methods.copa import copa
-from unseen.methods.coral import add_coral, coral
+from unseen.methods.coral import add_coral
 from unseen.methods.csac import add_csac, csac
 from unseen.methods.ensemble import add_ensemble
-from unseen.methods.fedadg import add_fedadg, fedadg
+from unseen.methods.fedadg import add_fedadg
 from unseen.methods.fedavg import deepall, fedavg, fedsgd
 from unseen.methods.fedbn import fedbn
 from unseen.methods.fedccrl import fedccrl
@@ -32,50 +32,43 @@ from unseen.methods.fedilc import (
     fedilc_intra_geo,
     fishr,
 )
-from unseen.methods.fednova import add_fednova, fednova
-from unseen.methods.fedprox import add_fedprox, fedprox
-from unseen.methods.fedsam import add_fedsam, fedsam
+from unseen.methods.fednova import add_fednova
+from unseen.methods.fedprox import add_fedprox
+from unseen.methods.fedsam import add_fedsam
 from unseen.methods.fedsr import fedsr
 from unseen.methods.forest import forest
-from unseen.methods.fpl import add_fpl, fpl
+from unseen.methods.fpl import add_fpl
 from unseen.methods.ga import add_ga
 from unseen.methods.glm import glm
 from unseen.methods.gperxan import gperxan
 from unseen.methods.harmofl import harmofl
 from unseen.methods.intercepts import add_intercepts
-from unseen.methods.jigen import add_jigen, jigen
-from unseen.methods.mixstyle import add_mixstyle, mixstyle
+from unseen.methods.jigen import add_jigen
+from unseen.methods.mixstyle import add_mixstyle
 from unseen.methods.mixup import add_mixup
 from unseen.methods.mldg import mldg
-from unseen.methods.moon import add_moon, moon
-from unseen.methods.penalties import add_irm, add_sd, irm, sd
+from unseen.methods.moon import add_moon
+from unseen.methods.penalties import add_irm, add_sd
 from unseen.methods.pooled_trees import trees
-from unseen.methods.qffl import add_qffl, qffl
-from unseen.methods.randconv import add_randconv, randconv
-from unseen.methods.rsc import add_rsc, rsc
-from unseen.methods.rules import ServerRule
+from unseen.methods.qffl import add_qffl
+from unseen.methods.randconv import add_randconv
+from unseen.methods.rsc import add_rsc
+from unseen.methods.rules import ClientPart, ServerRule
 from unseen.methods.scaffold import scaffold
-from unseen.methods.server_steps import (
-    add_fedadam,
-    add_fedavgm,
-    add_fedyogi,
-    fedadam,
-    fedavgm,
-    fedyogi,
-)
+from unseen.methods.server_steps import add_fedadam, add_fedavgm, add_fedyogi
 from unseen.methods.shift import add_shift
 from unseen.methods.swad import add_swad
 from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
 
-#: Every method in the order of lists. A server rule is a method and a modifier in one line.
-TABLE: dict[str, Callable[..., Method] | ServerRule] = {
+#: Every method in the order of lists. A part is a method and a modifier in one line.
+TABLE: dict[str, Callable[..., Method] | ServerRule | ClientPart] = {
     "deepall": deepall,
     "fedsgd": fedsgd,
     "fedavg": fedavg,
-    "fedprox": fedprox,
-    "fedavgm": fedavgm,
-    "fedadam": fedadam,
-    "fedyogi": fedyogi,
+    "fedprox": ClientPart(add_fedprox),
+    "fedavgm": ClientPart(add_fedavgm),
+    "fedadam": ClientPart(add_fedadam),
+    "fedyogi": ClientPart(add_fedyogi),
     "ppdg": ServerRule(combine.PPDG, "tian2023ppdg"),
     "pcgrad": ServerRule(combine.PCGrad, "yu2020pcgrad"),
     "agrsum": ServerRule(combine.AgrSum, "mansilla2021surgery"),
@@ -88,29 +81,29 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "fedilc-inter": fedilc_inter,
     "fedilc-intra-arith": fedilc_intra_arith,
     "fedilc-intra-geo": fedilc_intra_geo,
-    "coral": coral,
+    "coral": ClientPart(add_coral, "uniform", gradients=True),
     "fedcurv": fedcurv,
     "csac": csac,
     "scaffold": scaffold,
-    "fednova": fednova,
-    "fedsam": fedsam,
+    "fednova": ClientPart(add_fednova),
+    "fedsam": ClientPart(add_fedsam),
     "feddyn": feddyn,
     "fedgloss": fedgloss,
-    "moon": moon,
-    "irm": irm,
-    "sd": sd,
+    "moon": ClientPart(add_moon),
+    "irm": ClientPart(add_irm, "uniform"),
+    "sd": ClientPart(add_sd),
     "mldg": mldg,
     "fedbn": fedbn,
     "fedsr": fedsr,
-    "fpl": fpl,
-    "fedadg": fedadg,
+    "fpl": ClientPart(add_fpl),
+    "fedadg": ClientPart(add_fedadg, "uniform"),
     "arfl": arfl,
     "fedcsa": fedcsa,
     "afl": ServerRule(combine.Agnostic, "mohri2019agnostic", losses=True),
     "groupdro": ServerRule(combine.GroupDRO, "sagawa2020groupdro", losses=True),
     "vrex": ServerRule(combine.VarianceOfRisks, "krueger2021vrex", losses=True),
     "eqrm": ServerRule(combine.QuantileOfRisks, "eastwood2022eqrm", losses=True),
-    "qffl": qffl,
+    "qffl": ClientPart(add_qffl),
     "andmask": ServerRule(combine.AndMask, "parascandolo2021learning", fixed={"blocks": "tensor"}),
     "sand-mask": ServerRule(combine.SandMask, "shahtalebi2021sandmask", fixed={"blocks": "tensor"}),
     "fedgma": ServerRule(combine.GradientMasked, "tenison2023gradient"),
@@ -134,13 +127,13 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "fediir": fediir,
     "gperxan": gperxan,
     "feddg": feddg,
-    "am": am,
+    "am": ClientPart(add_am),
     "harmofl": harmofl,
-    "rsc": rsc,
+    "rsc": ClientPart(add_rsc),
     "fedccrl": fedccrl,
-    "mixstyle": mixstyle,
-    "randconv": randconv,
-    "jigen": jigen,
+    "mixstyle": ClientPart(add_mixstyle),
+    "randconv": ClientPart(add_randconv),
+    "jigen": ClientPart(add_jigen),
     "glm": glm,
     "boost": boost,
     "forest": forest,
@@ -148,36 +141,22 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
 }
 #: (training, *, options) -> Method.
 METHODS: dict[str, Callable[..., Method]] = {
-    name: part.method(name) if isinstance(part, ServerRule) else part
+    name: part.method(name) if isinstance(part, ServerRule | ClientPart) else part
     for name, part in TABLE.items()
 }
 #: (method, *, options) -> Method, written `+name`.
 MODIFIERS: dict[str, Callable[..., Method]] = {
     "ga": add_ga,
-    **{name: part.modifier(name) for name, part in TABLE.items() if isinstance(part, ServerRule)},
+    **{
+        name: part.modifier(name)
+        for name, part in TABLE.items()
+        if isinstance(part, ServerRule | ClientPart)
+    },
     "fedgala": add_fedgala,
     "torchjd": add_torchjd,
-    "qffl": add_qffl,
-    "fedavgm": add_fedavgm,
-    "fedadam": add_fedadam,
-    "fedyogi": add_fedyogi,
     "fishr": add_fishr,
-    "coral": add_coral,
     "csac": add_csac,
-    "fedprox": add_fedprox,
-    "fednova": add_fednova,
-    "fedsam": add_fedsam,
-    "am": add_am,
-    "rsc": add_rsc,
     "mixup": add_mixup,
-    "mixstyle": add_mixstyle,
-    "randconv": add_randconv,
-    "jigen": add_jigen,
-    "moon": add_moon,
-    "fpl": add_fpl,
-    "fedadg": add_fedadg,
-    "irm": add_irm,
-    "sd": add_sd,
     "anchor": add_anchor,
     "shift": add_shift,
     "intercepts": add_intercepts,
