@@ -22,11 +22,11 @@ from unseen.core.atomic import write_atomically
 from unseen.core.metrics.evaluation import METRICS, loss
 from unseen.core.outputs import probabilities
 from unseen.data import load
-from unseen.serving.calibration import Calibration
 from unseen.serving.conformal import Scores
 from unseen.serving.decisions import decide_by
 from unseen.serving.fit import study_of
 from unseen.serving.one_model import answers_of, fit_model, left_out, validation_of
+from unseen.serving.scaling import Calibration
 from unseen.studies.settings.holdout import Fixed, Groups
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "prediction-sets.md"

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
-from unseen.serving.calibration import Calibration, fit_calibration
 from unseen.serving.conformal import BINS, ENDS, Scores, class_score, pool
 from unseen.serving.novelty import Novelty, moments
+from unseen.serving.scaling import Calibration, fit_calibration
 from unseen.serving.thresholds import Counts, Threshold, class_counts, threshold
 
 SIZES = {"a": 30, "b": 80, "c": 15}

@@ -1,14 +1,10 @@
-"""`unseen report` and `track`: what reads the folder of a study's records."""
+"""`unseen report`: reads the folder of a study's records."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unseen.cli.console import names
-
-Folder = Annotated[Path, typer.Argument(metavar="DIR")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...")]
 
 
@@ -19,8 +15,6 @@ def report(
     selection: str | None = None,
     reference: str | None = None,
     page_only: bool = False,
-    data_dir: Path | None = None,
-    locals: str | None = None,
 ) -> None:
     """Write a report of finished runs: one page that opens from disk, tables, figures.
 
@@ -31,31 +25,9 @@ def report(
         selection: Another selection rule than the study's.
         reference: The method to test the others against.
         page_only: No figures as SVG and PNG files.
-        data_dir: Data files, for t-SNE and loss surfaces of saved models.
-        locals: Three clients whose models span the loss surface.
     """
     from unseen.studies.report.read import Choice
     from unseen.studies.report.write import report as write
 
-    further = None
-    if data_dir is not None:
-        from unseen.studies.report.models import sections
-
-        further = partial(sections, data_dir=data_dir, clients=names(locals))
     target = out or (folders[0] / "report" if len(folders) == 1 else Path("report"))
-    print(write(folders, target, Choice(metric, selection, reference), not page_only, further))
-
-
-def track(folder: Folder, to: Annotated[str, typer.Option()]) -> None:
-    """Copy a study's finished jobs to TensorBoard or MLflow; what they have already is skipped.
-
-    Args:
-        folder: The folder of a study's --out.
-        to: tensorboard, mlflow, or both with a comma.
-    """
-    from unseen.studies.results.study_folder import find
-    from unseen.studies.tracking.trackers import listed
-    from unseen.studies.tracking.trackers import track as copied
-
-    for line in copied(find(folder), listed(to)):
-        print(line)
+    print(write(folders, target, Choice(metric, selection, reference), not page_only))

@@ -14,11 +14,13 @@ import pyarrow
 import pyarrow.parquet
 from torch import Tensor
 
+from unseen.core.record_lines import Record
 from unseen.errors import UnseenError, choice
+from unseen.serving.answer_options import PredictOptions
 from unseen.serving.directory import Trained
 from unseen.serving.policy import Answer, Policy, has_scores, policy_of, scored
 from unseen.serving.reading.bounds import check_strict, spelt
-from unseen.serving.reading.new_rows import Clock, Item, read, stacked
+from unseen.serving.reading.new_rows import Item, read, stacked
 from unseen.serving.spreadsheet import as_text
 
 #: format -> how names of its files end.
@@ -52,28 +54,15 @@ class Runtime(Protocol):
 def predict(
     trained: Trained,
     paths: Sequence[Path],
+    options: PredictOptions = PredictOptions(),
+    *,
+    policy: Policy | None = None,
     runtime: Runtime | None = None,
     batch: int | None = None,
-    clock: Clock | None = None,
-    lenient: bool = False,
-    strict: bool = False,
-    policy: Policy | None = None,
 ) -> Iterator[Line]:
-    """Yield one line for every image and row, in their order; see `new_rows.read`.
-
-    Args:
-        trained: The model.
-        paths: The files.
-        runtime: Computes the outputs instead of the model.
-        batch: Inputs per pass.
-        clock: Counts the time of each phase.
-        lenient: Use rows with a category that no training site had.
-        strict: Do not predict what is far from what training saw.
-        policy: How outputs become answers; None for the likeliest class.
-    """
-    clock = clock or Clock()
-    batches = marked(trained, paths, batch, clock, lenient, strict)
-    yield from answered(trained, batches, policy or policy_of(trained), runtime, clock)
+    """Yield one line for every image and row, in their order; see `new_rows.read`."""
+    batches = marked(trained, paths, options, batch)
+    yield from answered(trained, batches, policy or policy_of(trained, options), runtime)
 
 
 def answered(
@@ -81,35 +70,23 @@ def answered(
     batches: Iterable[list[Item]],
     policy: Policy,
     runtime: Runtime | None = None,
-    clock: Clock | None = None,
 ) -> Iterator[Line]:
     """Yield one line for every item of the batches; see `predict`."""
-    clock, exported, runtime = clock or Clock(), runtime is not None, runtime or trained
     for items in batches:
-        with clock.phase("model"):
-            x = stacked(items)
-            outputs = runtime.outputs(x) if x is not None else None
-            ood = scored(trained, x, exported) if x is not None else None
-        with clock.phase("answers"):
-            lines = list(answers(policy, items, outputs, ood))
-        yield from lines
+        x = stacked(items)
+        outputs = (runtime or trained).outputs(x) if x is not None else None
+        ood = scored(trained, x, runtime is not None) if x is not None else None
+        yield from answers(policy, items, outputs, ood)
 
 
 def marked(
-    trained: Trained,
-    paths: Sequence[Path],
-    batch: int | None,
-    clock: Clock,
-    lenient: bool,
-    strict: bool,
+    trained: Trained, paths: Sequence[Path], options: PredictOptions, batch: int | None = None
 ) -> Iterator[list[Item]]:
     """Yield the items of the files as `new_rows.read` does, with what is far from training."""
-    if strict:
+    if options.strict:
         check_strict(trained.bounds)
-    for items in read(trained.inputs, paths, batch, clock, lenient):
-        with clock.phase("bounds"):
-            marks = trained.bounds.mark(items, strict)
-        yield marks
+    for items in read(trained.inputs, paths, batch, lenient=options.accept_unseen):
+        yield trained.bounds.mark(items, options.strict)
 
 
 def answers(
@@ -222,7 +199,7 @@ class Columns:
         several |= {"prediction"} if self.classes is None else set()
         return [name for name in self.names if name in several]
 
-    def record(self, line: Line) -> dict[str, Any]:
+    def record(self, line: Line) -> Record:
         item, failed = line.item, line.item.error is not None
         copied = {name: item.cells.get(name) for name in self.keep}
         answer = line.answer
@@ -249,7 +226,7 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     )
     kinds |= {"line": pyarrow.int64()} if columns.rows else {}
     schema = pyarrow.schema(list(kinds.items()))
-    waiting: list[dict[str, Any]] = []
+    waiting: list[Record] = []
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
@@ -273,13 +250,7 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
 
 @contextmanager
 def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
-    """Open a file or stdout, and yield what writes lines there.
-
-    Args:
-        out: The file; None for stdout.
-        form: As `form_of` returns it.
-        columns: What is written of a line.
-    """
+    """Open a file or stdout, and yield what writes lines there."""
     if form == "parquet" and out is not None:
         with _parquet(out, columns) as write:
             yield write
