@@ -105,7 +105,7 @@ def test_a_server_answers_at_the_times_that_it_was_told(
 ) -> None:
     trained = models["cuts"]
     service = Service(trained, policy_of(trained, PredictOptions(times=(90, 500))))
-    answer = service.answer(service.of_rows([service.example()], ()), ())
+    answer = service.answer(service.of_rows([service.example], ()), ())
     assert {"S(90)", "S(500)"} < set(answer["predictions"][0])
     assert service.about()["times"] == [90, 500]
     refused = unseen("serve", trained.folder, "--times", "1001")

@@ -39,7 +39,9 @@ class Runs:
         settings = {
             "methods": None if self.methods is None else split_list(self.methods),
             "targets": None if self.targets is None else split_list(self.targets),
-            "seeds": int(seeds) if seeds and seeds.isdigit() else seeds and split_list(seeds),
+            "seeds": None
+            if seeds is None
+            else (int(seeds) if seeds.isdigit() else split_list(seeds)),
             "weights": None if self.weights is None else str(self.weights),
         }
         return {name: value for name, value in settings.items() if value is not None}

@@ -76,11 +76,7 @@ class Scores:
         return self.sites / (self.sites + 1)
 
     def quantile(self, coverage: float) -> float:
-        """Return the score that a new site's row stays below with probability `coverage`.
-
-        Raises:
-            UnseenError: More than K/(K + 1) is asked for.
-        """
+        """Return the score that a new site's row stays below with probability `coverage`."""
         if not 0 < coverage < 1:
             raise UnseenError(f"a coverage lies between 0 and 1; found {coverage:g}.")
         if coverage > self.most + 1e-12:

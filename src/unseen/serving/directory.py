@@ -183,9 +183,6 @@ def read(folder: str | Path, device: str = "cpu", allow_code: bool = False) -> T
         device: `cpu` or `cuda`.
         allow_code: Whether parts of the user's own (`module:factory`) may be imported, from the
             current directory as in training. Without it nothing but `unseen` runs.
-
-    Raises:
-        UnseenError: The directory is damaged, or names code that may not run.
     """
     from unseen.studies.execution.plan import check_device
 

@@ -60,9 +60,6 @@ def study_of(
         overrides: Settings that replace the file's.
         method: The method; None for the file's.
         recipe: The settings instead of a file's, as `unseen choose` writes them.
-
-    Raises:
-        UnseenError: If there are several methods, or neither a file nor a recipe.
     """
     if (file is None) == (recipe is None):
         raise UnseenError(

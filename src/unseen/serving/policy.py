@@ -158,10 +158,6 @@ def policy_of(trained: Trained, options: AnswerOptions = AnswerOptions()) -> Pol
         trained: The model.
         options: What is asked for; of a model of times survival at the ends of its intervals, where
             no times are named.
-
-    Raises:
-        UnseenError: The model is not of two classes, predicts numbers, or its directory keeps
-            nothing of the sources that this needs.
     """
     classes, decisions, of_times = trained.classes, trained.decisions, trained.times
     limit, abstain, coverage = options.threshold, options.abstain, options.coverage

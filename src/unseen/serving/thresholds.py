@@ -117,9 +117,6 @@ def threshold(rule: str, counts: Counts | None) -> Threshold:
             sources' shares of the classes.
         counts: The sources' rows; None where nothing is known of them.
 
-    Raises:
-        UnseenError: The rule is not one of these, or cannot be met.
-
     Example:
         >>> y, z = torch.tensor([0, 0, 0, 1]), torch.tensor([[-2.0], [-1.0], [0.4], [1.0]])
         >>> limit = threshold("sensitivity>=0.9", Counts(class_counts(z, y)))

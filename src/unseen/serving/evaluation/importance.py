@@ -49,9 +49,6 @@ def importance(
     among the rows of site k, for the r-th time. Rows never cross sites, so that a column is not
     important only because sites differ in it.
 
-    Raises:
-        UnseenError: The model takes images.
-
     Source:
         Breiman. Random Forests. Machine Learning 2001; `sklearn.inspection`.
     """
