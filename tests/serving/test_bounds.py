@@ -103,7 +103,7 @@ def test_strict_predicts_nothing_for_them(
     assert [r["prediction"] for r in found[1:]] == [r["p(yes)"] for r in found[1:]] == ["", "", ""]
     assert all(r["error"].startswith("far from what training saw: ") for r in found[1:])
     assert "new.csv, line 3: far from what training saw: age=145000" in ran.err
-    lines = list(predict(of_rows, [tmp_path / "new.csv"], strict=True))
+    lines = list(predict(of_rows, [tmp_path / "new.csv"], PredictOptions(strict=True)))
     assert [line.answer.label is None for line in lines] == [False, True, True, True]
     assert lines[1].item.unusual.keys() == {"age"}
 
