@@ -120,6 +120,17 @@ def test_no_file_is_too_long_to_be_read() -> None:
     assert not {name: n for name, n in tests.items() if n > 600}
 
 
+@pytest.mark.parametrize("room", ["api", "cli", "serving"])
+def test_no_function_takes_more_than_eight_arguments(room: str) -> None:
+    functions = [
+        (module, node.name, len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]))
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if package(module) == room and isinstance(node, ast.FunctionDef)
+    ]
+    assert not [(module, name) for module, name, arguments in functions if arguments > 8]
+
+
 def test_names_say_what_they_hold() -> None:
     """None is a bare participle, which says what happened to a thing and not what it is."""
     bare = {

@@ -12,7 +12,8 @@ from typing import NamedTuple, cast
 import pytest
 
 from unseen.api.functions import predict
-from unseen.cli.model_server import serve
+from unseen.cli.model_server import Address, serve
+from unseen.cli.model_use import Loading
 from unseen.data import load
 from unseen.data.image_files.dicom import image_of
 from unseen.data.networks.pretrained import PACKAGES, source
@@ -24,9 +25,10 @@ from unseen.privacy.accounting import opacus
 from unseen.privacy.masks.shares import split
 from unseen.privacy.seal import Scheme
 from unseen.privacy.wire import primitives
+from unseen.serving.answer_options import PredictOptions
 from unseen.serving.export import OnnxModel, export
-from unseen.serving.http.endpoint import Service
-from unseen.serving.http.http_app import app
+from unseen.serving.http_app import app
+from unseen.serving.http_service import Service
 from unseen.sites.control import needs_flower
 from unseen.studies.execution.runner import way
 from unseen.studies.execution.sampler import needed
@@ -46,6 +48,7 @@ class Case(NamedTuple):
     instead: str = ""
 
 
+SERVED = Address(), PredictOptions(), Loading()
 CASES = (
     Case("flwr", "flower", lambda _: needs_flower(), "unseen study"),
     Case("flwr", "flower", lambda _: strategy(JacobianDescent("nash-mtl"))),
@@ -61,16 +64,13 @@ CASES = (
     Case("pydicom", "dicom", lambda _: image_of(bytes(128) + b"DICM", "a.dcm"), "PNG"),
     Case("optuna", "tune", lambda _: needed()),
     Case("fastapi", "serve", lambda _: app(cast("Service", None)), "unseen predict"),
-    Case("uvicorn", "serve", lambda folder: serve(folder), "unseen predict"),
+    Case("uvicorn", "serve", lambda folder: serve(folder, *SERVED), "unseen predict"),
     Case("tensorboard", "tensorboard", lambda _: check(["tensorboard"]), "the bar of the run"),
     *(
         Case(package, "mlflow", lambda _: check(["mlflow"]), "the bar of the run")
         for package in ("mlflow", "sqlalchemy", "alembic")
     ),
-    *(
-        Case(package, "onnx", lambda folder: export(folder, "onnx"), "--format torch-export")
-        for package in ("onnx", "onnxscript", "onnxruntime")
-    ),
+    *(Case(package, "onnx", export) for package in ("onnx", "onnxscript", "onnxruntime")),
     Case("onnxruntime", "onnx", OnnxModel, "leave out --runtime onnx"),
     *(
         Case(carried.module, "pretrained", lambda _, name=name: source(name), "bn-cnn")

@@ -27,7 +27,7 @@ from unseen.serving.conformal import Scores
 from unseen.serving.decisions import decide_by
 from unseen.serving.fit import study_of
 from unseen.serving.one_model import answers_of, fit_model, left_out, validation_of
-from unseen.serving.recalibration import Calibration
+from unseen.serving.scaling import Calibration
 from unseen.studies.settings.holdout import Fixed, Groups
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "prediction-sets.md"

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from unseen.studies.execution import Study
 
 _HOMES = {
-    **dict.fromkeys(("Client", "Split"), "core.client"), "InProcess": "engine.inprocess",
-    **dict.fromkeys(("Layout", "Model"), "core.vector"), "Study": "studies.execution",
+    **dict.fromkeys(("Client", "Split"), "core.client"),
+    "InProcess": "engine.inprocess",
+    **dict.fromkeys(("Layout", "Model"), "core.vector"),
+    "Study": "studies.execution",
     "Training": "methods.recipe",
     **dict.fromkeys(("play", "start"), "core.round"),
     "UnseenError": "errors",
@@ -29,13 +31,29 @@ _HOMES = {
     **dict.fromkeys(("FederatedClassifier", "FederatedRegressor"), "api.estimators"),
     **dict.fromkeys(("evaluate", "predict", "train", "tune"), "api.functions"),
     "choose": "api.choose_function",
-}  # fmt: skip
+}
 
 __all__ = [
-    "Client", "FederatedClassifier", "FederatedRegressor", "InProcess", "Layout", "Model", "Split",
-    "Study", "Training", "UnseenError", "__version__", "choose", "evaluate",
-    "method", "play", "predict", "start", "train", "tune",
-]  # fmt: skip
+    "Client",
+    "FederatedClassifier",
+    "FederatedRegressor",
+    "InProcess",
+    "Layout",
+    "Model",
+    "Split",
+    "Study",
+    "Training",
+    "UnseenError",
+    "__version__",
+    "choose",
+    "evaluate",
+    "method",
+    "play",
+    "predict",
+    "start",
+    "train",
+    "tune",
+]
 
 
 def __dir__() -> list[str]:

@@ -107,9 +107,9 @@ def absent(
     """Return the error for a package of an extra that is not there.
 
     Example:
-        >>> print(absent("onnx", "an export to ONNX needs", "onnx", "take --format torch-export"))
-        an export to ONNX needs onnx, which is not installed. Run pip install "unseen[onnx]", or
-        take --format torch-export.
+        >>> print(absent("fastapi", "unseen serve needs", "serve", "take unseen predict"))
+        unseen serve needs fastapi, which is not installed. Run pip install "unseen[serve]", or
+        take unseen predict.
 
     Args:
         module: The package, or a module in it.
@@ -130,9 +130,9 @@ def absent(
 
 #: Kinds of names that `unseen list` has, and its word for them.
 LISTED = {
-    "method": "methods", "modifier": "methods", "data set": "datasets", "model": "models",
-    "study": "studies",
-}  # fmt: skip
+    **dict.fromkeys(("method", "modifier"), "methods"),
+    **{"data set": "datasets", "model": "models", "study": "studies"},
+}
 #: Up to how many names an error lists, and how many of more where `unseen list` has the rest.
 MOST, FEW = 12, 5
 

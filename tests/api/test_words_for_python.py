@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 import unseen
+from unseen.api.functions import AnswerKeywords, PredictKeywords
 from unseen.errors import UnseenError
+from unseen.serving.answer_options import AnswerOptions, PredictOptions
 
 pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
 
@@ -79,3 +82,10 @@ def test_what_is_no_study_is_refused_in_plain_words(found: Any, tmp_path: Path) 
     with pytest.raises(UnseenError, match=f"a study, or its name or file; found {kind}") as caught:
         unseen.train(found, tmp_path / "model")
     assert "unseen.Study(" in str(caught.value)
+
+
+def test_functions_take_the_options_of_the_commands() -> None:
+    for keywords, options in ((PredictKeywords, PredictOptions), (AnswerKeywords, AnswerOptions)):
+        assert keywords.__annotations__.keys() == {field.name for field in fields(options)}
+    with pytest.raises(UnseenError, match="did you mean 'threshold'"):
+        unseen.predict("model", [], treshold=0.3)  # type: ignore[call-arg]

@@ -52,7 +52,7 @@ def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_is_written_passes_its_tests(folder: Path, unseen: Command) -> None:
-    """All three kinds in one folder, and their tests in one process."""
+    """Both kinds in one folder, and their tests in one process."""
     for kind in KINDS:
         ran = unseen("new", kind, f"my_{kind}")
         assert ran.code == 0
@@ -62,7 +62,7 @@ def test_what_is_written_passes_its_tests(folder: Path, unseen: Command) -> None
     )
     ran = in_folder(folder, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "11 passed" in ran.stdout
+    assert "9 passed" in ran.stdout
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +92,7 @@ def test_what_is_written_is_typed(folder: Path) -> None:
     for kind in KINDS:
         write(kind, f"my_{kind}", folder)
     files = sorted(path.name for path in folder.glob("*.py"))
-    assert len(files) == 5
+    assert len(files) == 4
     ran = in_folder(folder, "mypy", "--strict", *files)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -116,7 +116,7 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     (folder / "my_rule.md").unlink()
     write("method", "my_rule", folder)
     with pytest.raises(UnseenError, match="nothing is overwritten"):
-        write("study", "my_rule", folder)
+        write("dataset", "my_rule", folder)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,6 @@ def test_nothing_is_overwritten(folder: Path) -> None:
         ("method", "fedavg", "unseen has a method"),
         ("method", "nash_mtl", "unseen has a method"),
         ("dataset", "rotated_mnist", "unseen has a dataset"),
-        ("study", "digits", "unseen has a study"),
         ("method", "json", "there is a module"),
         ("dataset", "torch", "there is a module"),
         ("method", "lambda", "a Python keyword or builtin"),
@@ -136,7 +135,7 @@ def test_nothing_is_overwritten(folder: Path) -> None:
         ("method", "../up", "lower-case letters"),
         ("method", "test_rule", "lower-case letters"),
         ("method", "a" * 31, "lower-case letters"),
-        ("model", "my_model", "'method', 'dataset', 'study'"),
+        ("model", "my_model", "'method', 'dataset'"),
     ],
 )
 def test_names_that_cannot_be(folder: Path, kind: str, name: str, told: str) -> None:

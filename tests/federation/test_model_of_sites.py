@@ -20,6 +20,7 @@ import unseen
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.serving import directory
+from unseen.serving.answer_options import TrainOptions
 from unseen.serving.export import export
 from unseen.serving.fit import study_of, train
 from unseen.sites.asked_studies import model_study
@@ -104,7 +105,7 @@ def at(folder: Path, site: str) -> Path:
 def test_sites_train_the_model_of_one_process(tmp_path: Path) -> None:
     file = study(tmp_path)
     out = model_run.train(str(file), str(tmp_path / "model"), hall(tmp_path), list(SITES))
-    one = train(study_of(str(file), {}), tmp_path / "one", tmp_path, ranges=False)
+    one = train(study_of(str(file), {}), tmp_path / "one", TrainOptions(False), data_dir=tmp_path)
     ours = directory.read(out)
     same = load((out / "model.safetensors").read_bytes())
     assert all(torch.equal(t, same[n]) for n, t in one.model.module.state_dict().items())
@@ -134,7 +135,7 @@ def test_the_model_of_a_site_predicts_and_is_evaluated_and_exported(tmp_path: Pa
     (line,) = unseen.evaluate(model, rows).to_json()["domains"]
     assert line["domain"] == "d" and line["accuracy"][0] > 0.5
     pytest.importorskip("onnx", reason="needs the extra onnx")
-    export(model, "onnx", [rows])
+    export(model, [rows])
     assert (model / "model.onnx").stat().st_size > 500
 
 
@@ -149,7 +150,9 @@ def test_a_blind_server_has_the_card_alone(tmp_path: Path) -> None:
     one, *others = (load((at(tmp_path, n) / "model.safetensors").read_bytes()) for n in SITES)
     assert all(torch.equal(one[k], other[k]) for other in others for k in one)
     clear = {"privacy.channel": "clear", "privacy.server": "clear"}
-    expected = train(study_of(str(file), clear), tmp_path / "one", tmp_path, ranges=False)
+    expected = train(
+        study_of(str(file), clear), tmp_path / "one", TrainOptions(False), data_dir=tmp_path
+    )
     assert directory.read(at(tmp_path, "d")).spec["round"] == expected.spec["round"]
     for name, tensor in expected.model.module.state_dict().items():
         assert torch.allclose(tensor, one[name], rtol=1e-5, atol=1e-6)

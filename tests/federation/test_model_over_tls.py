@@ -14,6 +14,7 @@ from support.deployment import SLOWER, Federation
 from test_federation import made, three
 
 import unseen
+from unseen.serving.answer_options import TrainOptions
 from unseen.serving.fit import study_of, train
 
 
@@ -36,7 +37,9 @@ def test_three_sites_over_tls_end_with_the_model_of_one_process(tmp_path: Path) 
     (tmp_path / "visits.csv").write_text(
         "\n".join(line for line in whole if not line.startswith("east,")) + "\n"
     )
-    one = train(study_of(str(study), rule), tmp_path / "one", tmp_path, ranges=False)
+    one = train(
+        study_of(str(study), rule), tmp_path / "one", TrainOptions(False), data_dir=tmp_path
+    )
     folders = [next((tmp_path / "kits" / name / "models").iterdir()) for name in three(sites)]
     for folder in (out, *folders):
         found = load((folder / "model.safetensors").read_bytes())

@@ -21,6 +21,7 @@ from support.federations import table_study, write_photos, write_table
 
 from unseen.errors import UnseenError
 from unseen.serving import directory
+from unseen.serving.answer_options import PredictOptions, TrainOptions
 from unseen.serving.directory import Trained
 from unseen.serving.fit import study_of, train
 from unseen.serving.predict import predict
@@ -102,7 +103,7 @@ def test_strict_predicts_nothing_for_them(
     assert [r["prediction"] for r in found[1:]] == [r["p(yes)"] for r in found[1:]] == ["", "", ""]
     assert all(r["error"].startswith("far from what training saw: ") for r in found[1:])
     assert "new.csv, line 3: far from what training saw: age=145000" in ran.err
-    lines = list(predict(of_rows, [tmp_path / "new.csv"], strict=True))
+    lines = list(predict(of_rows, [tmp_path / "new.csv"], PredictOptions(strict=True)))
     assert [line.answer.label is None for line in lines] == [False, True, True, True]
     assert lines[1].item.unusual.keys() == {"age"}
 
@@ -116,7 +117,7 @@ def test_no_training_row_is_out_of_range(of_rows: Trained, tmp_path: Path) -> No
         step = values[name].std()
         assert values[name].min() - low <= 2.5 * step and high - values[name].max() <= 2.5 * step
     within = write_table(tmp_path / "visits.csv")
-    lines = list(predict(of_rows, [within], lenient=True))
+    lines = list(predict(of_rows, [within], PredictOptions(accept_unseen=True)))
     far = {(i.item.cells["id"], *i.item.unusual) for i in lines if i.item.unusual}
     wanted = {
         (line.item.cells["id"], name)
@@ -166,9 +167,11 @@ def test_columns_of_public_range_are_flagged_by_it(tmp_path: Path, unseen: Comma
 def test_ranges_stay_at_the_sites_where_they_must(tmp_path: Path, unseen: Command) -> None:
     file = table_study(tmp_path)
     with pytest.raises(UnseenError, match=r"privacy.channel = 'masks\(\)'"):
-        train(study_of(str(file), {"privacy.channel": "masks()"}), tmp_path / "no", ranges=True)
+        train(
+            study_of(str(file), {"privacy.channel": "masks()"}), tmp_path / "no", TrainOptions(True)
+        )
     sealed = train(study_of(str(file), {"privacy.channel": "masks()"}), tmp_path / "masks")
-    plain = train(study_of(str(file), {}), tmp_path / "plain", ranges=False)
+    plain = train(study_of(str(file), {}), tmp_path / "plain", TrainOptions(False))
     (tmp_path / "new.csv").write_text(ROWS)
     for found in (sealed, plain):
         assert found.spec["usual inputs"] is None

@@ -16,7 +16,7 @@ from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.serving.conformal import BINS, ENDS, Scores, class_score, pool
 from unseen.serving.novelty import Novelty, moments
-from unseen.serving.recalibration import Calibration, fit_calibration
+from unseen.serving.scaling import Calibration, fit_calibration
 from unseen.serving.thresholds import Counts, Threshold, class_counts, threshold
 
 SIZES = {"a": 30, "b": 80, "c": 15}

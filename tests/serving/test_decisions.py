@@ -18,6 +18,7 @@ from torch.nn.functional import one_hot
 from unseen import Model, Training, method
 from unseen.data.networks.mixture import Mixture
 from unseen.errors import UnseenError
+from unseen.serving.answer_options import AnswerOptions, PredictOptions, TrainOptions
 from unseen.serving.conformal import pool
 from unseen.serving.decisions import Decisions
 from unseen.serving.directory import Trained
@@ -41,7 +42,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Three training sites, each left out in turn."""
     folder = tmp_path_factory.mktemp("left out")
     study = study_of(str(table_study(folder)), {})
-    return train(study, folder / "model", calibrate="platt", leave_out=3)
+    return train(study, folder / "model", TrainOptions(calibrate="platt", leave_out=3))
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -70,7 +71,7 @@ def test_predictions_are_calibrated_and_say_so(
     assert "calibrated by Platt scaling" in ran.err and "sensitivity>=0.8" in ran.err
     fit = calibrated.decisions.calibration
     assert fit is not None
-    rule = policy_of(calibrated, "sensitivity>=0.8").limit
+    rule = policy_of(calibrated, AnswerOptions("sensitivity>=0.8")).limit
     assert rule is not None and rule.sensitivity >= 0.8
     for row in rows(ran.out):
         p = {name: float(row[f"p({name})"]) for name in ("no", "yes")}
@@ -93,19 +94,21 @@ def test_too_much_coverage_is_refused_and_so_is_a_model_without_evidence(
     calibrated: Trained, of_rows: Trained, of_numbers: Trained
 ) -> None:
     with pytest.raises(UnseenError, match="3 sites cannot promise a coverage of 0.9"):
-        policy_of(calibrated, coverage=0.9)
+        policy_of(calibrated, AnswerOptions(coverage=0.9))
     with pytest.raises(UnseenError, match="--leave-out"):
-        policy_of(of_rows, coverage=0.5)
+        policy_of(of_rows, AnswerOptions(coverage=0.5))
     with pytest.raises(UnseenError, match="for two classes"):
-        policy_of(of_numbers, "youden")
-    assert policy_of(of_rows, "youden").limit is not None  # counts are kept without being asked
+        policy_of(of_numbers, AnswerOptions("youden"))
+    assert (
+        policy_of(of_rows, AnswerOptions("youden")).limit is not None
+    )  # counts are kept without being asked
 
 
 def test_a_masked_study_keeps_nothing(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="the extra he is not installed")
     study = study_of(str(table_study(tmp_path)), {"privacy.channel": "masks()"})
     with pytest.raises(UnseenError, match="leave in the clear"):
-        train(study, tmp_path / "model", calibrate="temperature")
+        train(study, tmp_path / "model", TrainOptions(calibrate="temperature"))
     trained = train(study, tmp_path / "model")
     assert "decisions" not in trained.spec
 
@@ -145,7 +148,7 @@ def labelled(trained: Trained, table: Path) -> tuple[torch.Tensor, torch.Tensor]
     """Outputs and classes of a csv file's rows, read without the evaluation's code."""
     from unseen.serving.predict import predict
 
-    lines = list(predict(trained, [table], lenient=True))
+    lines = list(predict(trained, [table], PredictOptions(accept_unseen=True)))
     outputs = torch.tensor([line.answer.probabilities for line in lines])
     names = list(trained.classes or ())
     return outputs, torch.tensor([names.index(line.item.cells["died"]) for line in lines])
@@ -153,7 +156,7 @@ def labelled(trained: Trained, table: Path) -> tuple[torch.Tensor, torch.Tensor]
 
 def test_intervals_of_numbers(tmp_path: Path, unseen: Command) -> None:
     study = study_of(str(table_study(tmp_path, label="score")), {})
-    trained = train(study, tmp_path / "model", leave_out=3)
+    trained = train(study, tmp_path / "model", TrainOptions(leave_out=3))
     assert trained.decisions.scores is not None
     reach = trained.decisions.scores.quantile(0.5)
     table = write_table(tmp_path / "visits.csv")
@@ -181,7 +184,7 @@ def test_what_cannot_be_decided_is_refused_before_anything_trains(
 ) -> None:
     study = study_of(str(table_study(tmp_path)), {"holdout": "west"})
     with pytest.raises(UnseenError, match=words):
-        train(study, tmp_path / "model", **options)  # type: ignore[arg-type]
+        train(study, tmp_path / "model", TrainOptions(**options))  # type: ignore[arg-type]
     assert not (tmp_path / "model" / "model.json").exists()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 import subprocess
@@ -21,8 +20,8 @@ from support.federations import write_photos, write_table
 from unseen.errors import UnseenError
 from unseen.serving.directory import Trained
 from unseen.serving.export import export
-from unseen.serving.http.endpoint import Service, rows_of_json
-from unseen.serving.http.http_app import app
+from unseen.serving.http_app import app
+from unseen.serving.http_service import Service, rows_of_json
 from unseen.serving.policy import policy_of
 from unseen.serving.reading.new_rows import from_mappings, stacked
 
@@ -75,8 +74,8 @@ def test_a_csv_file_is_answered_with_the_file_of_predict(
     expected = predicted(unseen, of_rows.folder, tmp_path / "rows.csv")
     assert found.status_code == 200 and found.headers["content-type"].startswith("text/csv")
     assert found.text == expected.replace(f"{tmp_path}/", "")
-    kept = httpx.post(f"{address}/predict/csv?form=jsonl&keep=age", content=ROWS.encode())
-    assert json.loads(kept.text.splitlines()[0])["age"] == "61"
+    kept = httpx.post(f"{address}/predict/csv?keep=age", content=ROWS.encode())
+    assert next(csv.DictReader(io.StringIO(kept.text)))["age"] == "61"
 
 
 def test_rows_as_json_and_parquet_have_the_same_numbers(
@@ -140,7 +139,7 @@ def test_an_export_answers_with_onnxruntimes_numbers(of_rows: Trained, tmp_path:
     model.mkdir()
     for name in ("model.json", "model.safetensors"):
         (model / name).write_bytes((of_rows.folder / name).read_bytes())
-    export(model, "onnx", [write_table(tmp_path / "visits.csv")])
+    export(model, [write_table(tmp_path / "visits.csv")])
     rows = [{"age": 61, "dose": 0.5, "drug": "a"}, {"age": 70, "dose": None, "drug": "b"}]
     server = served(model, tmp_path / "log", "--runtime", "onnx")
     answer = httpx.post(f"{next(server)}/predict", json={"rows": rows}).json()
@@ -163,11 +162,10 @@ def test_what_is_too_large_or_of_another_form_is_refused(address: str) -> None:
     for body in (b"{", b"[]", b'{"rows": 3}', b'{"rows": [[1]]}', b'{"rows": [{"age": [1]}]}'):
         assert httpx.post(f"{address}/predict", content=body).status_code == 422, body
     assert httpx.post(f"{address}/predict/parquet", content=b"PAR1").status_code == 422
-    assert httpx.post(f"{address}/predict/csv?form=xls", content=b"age").status_code == 422
     refused = httpx.post(f"{address}/predict?times=90", json={"rows": []})
     assert refused.status_code == 422 and "found 'times'" in refused.json()["error"]
     refused = httpx.post(f"{address}/predict/csv?keeps=age", content=ROWS.encode())
-    assert refused.status_code == 422 and "form and keep" in refused.json()["error"]
+    assert refused.status_code == 422 and "takes keep after" in refused.json()["error"]
     stranger = httpx.get(f"{address}/health", headers={"Host": "elsewhere.example"})
     assert stranger.status_code == 400
 
@@ -224,8 +222,9 @@ def test_images_are_answered_alone_and_in_an_archive(
 
 
 def test_rows_of_json_are_checked() -> None:
-    assert rows_of_json(b'{"rows": [{"a": null}], "keep": ["a"]}') == ([{"a": None}], ["a"])
-    with pytest.raises(UnseenError, match="unknown key of the body 'threshold'"):
+    body = rows_of_json(b'{"rows": [{"a": null}, {"a": true}], "keep": ["a"]}')
+    assert body.rows == [{"a": None}, {"a": True}] and body.keep == ["a"]
+    with pytest.raises(UnseenError, match="found at threshold: Extra inputs"):
         rows_of_json(b'{"rows": [], "threshold": 0.1}')
     with pytest.raises(UnseenError, match="has 'a' more than once"):
         rows_of_json(b'{"rows": [{"a": 1, "b": 2, "a": 3}]}')

@@ -33,7 +33,7 @@ def test_onnx_equals_torch(kind: str, tmp_path: Path, request: pytest.FixtureReq
     model: Trained = request.getfixturevalue(kind)
     given = write_photos(tmp_path / "p") if kind == "of_photos" else write_table(tmp_path / "v.csv")
     out = tmp_path / "served" / "model.onnx"
-    made = export.export(model.folder, "onnx", [given], out=out)
+    made = export.export(model.folder, [given], out=out)
     assert made.path == out and 60 <= made.inputs <= 72 and made.difference <= 1e-4
     session = ort.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     for n in (1, 2, 33):
@@ -50,19 +50,10 @@ def test_onnx_equals_torch(kind: str, tmp_path: Path, request: pytest.FixtureReq
     assert about["fingerprint"] == model.spec["fingerprint"]
 
 
-def test_torch_export_equals_torch(of_photos: Trained, tmp_path: Path) -> None:
-    photos = write_photos(tmp_path / "photos")
-    out = tmp_path / "model.pt2"
-    export.export(of_photos.folder, "torch-export", [photos], out=out)
-    program = torch.export.load(out).module()
-    x = torch.rand(5, 3, 8, 8)
-    torch.testing.assert_close(program(x)[0], of_photos.outputs(x), rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize("method", ["copa(norm='hybrid')", "harmofl", "gperxan"])
 def test_what_prediction_needs_besides_the_network_is_exported(tmp_path: Path, method: str) -> None:
     model = trained(photo_study(tmp_path), tmp_path / "model", method)
-    made = export.export(model.folder, "onnx", [tmp_path / "photos"])
+    made = export.export(model.folder, [tmp_path / "photos"])
     x = torch.rand(3, 3, 8, 8)
     found = export.of_model(model).outputs(x)
     torch.testing.assert_close(found, model.outputs(x), rtol=0, atol=1e-4)
@@ -83,7 +74,7 @@ def test_an_export_that_differs_is_not_written(
 
     monkeypatch.setattr(export, "_onnx", off)
     with pytest.raises(UnseenError, match="more than 1e-04: nothing was written"):
-        export.export(of_rows.folder, "onnx", [table], out=tmp_path / "model.onnx")
+        export.export(of_rows.folder, [table], out=tmp_path / "model.onnx")
     assert not list(tmp_path.glob("model*"))
 
 
@@ -115,7 +106,7 @@ def test_without_real_inputs_there_is_no_export(
     ran = unseen("export", of_rows.folder, "--check", tmp_path / "bad.csv")
     assert ran.code == 2 and "none of the inputs of --check can be used" in ran.err
     ran = unseen("export", of_rows.folder, "--format", "tflite")
-    assert ran.code == 2 and "'onnx', 'torch-export'" in ran.err
+    assert ran.code == 2 and "--format must be one of 'onnx'" in ran.err
 
 
 def test_what_cannot_be_exported_is_refused_with_the_reason(
@@ -126,4 +117,4 @@ def test_what_cannot_be_exported_is_refused_with_the_reason(
 
     monkeypatch.setattr(torch.export, "export", fail)
     with pytest.raises(UnseenError, match="cannot be exported as onnx: RuntimeError: no such oper"):
-        export.export(of_rows.folder, "onnx", [table])
+        export.export(of_rows.folder, [table])

@@ -84,12 +84,10 @@ def test_the_card_says_what_was_frozen(model: Trained) -> None:
     assert {q["name"] for q in model.spec["usual inputs"]["quantities"]} >= {"red brightness"}
 
 
-@pytest.mark.parametrize("form", ["torch-export", "onnx"])
-def test_exports_are_of_the_whole_network(model: Trained, place: Path, form: str) -> None:
-    if form == "onnx":
-        for name in ("onnx", "onnxscript", "onnxruntime"):
-            pytest.importorskip(name)
-    exported = export(model.folder, form, images(place)[0])
+def test_an_export_is_of_the_whole_network(model: Trained, place: Path) -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name)
+    exported = export(model.folder, images(place)[0])
     assert exported.inputs == 20 and exported.difference <= exported.allowed
 
 

@@ -17,11 +17,12 @@ from unseen.core.metrics.evaluation import METRICS
 from unseen.core.outputs import predicted
 from unseen.data import load
 from unseen.errors import UnseenError
+from unseen.serving.answer_options import TrainOptions
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.breakdown import Answers, by_area
 from unseen.serving.fit import study_of, train
-from unseen.serving.http import http_app
-from unseen.serving.http.endpoint import Service
+from unseen.serving.http_app import app
+from unseen.serving.http_service import Service
 from unseen.serving.mask_images import predict_masks, write_mask
 from unseen.serving.policy import policy_of
 
@@ -172,7 +173,7 @@ def test_columns_and_calibration_have_no_meaning(model: Trained, images: Path) -
         Service(model, policy_of(model)).columns(())
     study = study_of(str(images.parent / "scans.toml"), {})
     with pytest.raises(UnseenError, match="This model predicts masks"):
-        train(study, model.folder, calibrate="temperature")
+        train(study, model.folder, TrainOptions(calibrate="temperature"))
 
 
 def test_a_mask_is_written_with_its_classes(tmp_path: Path) -> None:
@@ -213,4 +214,4 @@ def test_masks_are_not_written_over_images(model: Trained, images: Path) -> None
 def test_a_model_of_masks_is_not_served(model: Trained) -> None:
     pytest.importorskip("fastapi")
     with pytest.raises(UnseenError, match="masks cannot be served"):
-        http_app.app(Service(model, policy_of(model)))
+        app(Service(model, policy_of(model)))

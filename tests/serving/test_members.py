@@ -27,7 +27,7 @@ def test_a_member_is_trained_used_and_exported(method: str, tmp_path: Path) -> N
     pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     found = trained(table_study(tmp_path), tmp_path / "model", method)
     assert found.method.name == method
-    made = export.export(found.folder, "onnx", [tmp_path / "visits.csv"])  # compared on real inputs
+    made = export.export(found.folder, [tmp_path / "visits.csv"])  # compared on real inputs
     assert made.difference <= 1e-4
     card = next((tmp_path / "model").glob("*.md")).read_text("utf-8")
     assert method in card

@@ -135,8 +135,8 @@ def test_an_outlier_hides_no_difference_elsewhere_and_may_round(
 
             return b"the file", run
 
-        monkeypatch.setattr(export, "_torch_export", off)
-        return export.export(prices.folder, "torch-export", [data], out=tmp_path / "model.pt2")
+        monkeypatch.setattr(export, "_onnx", off)
+        return export.export(prices.folder, [data], out=tmp_path / "model.onnx")
 
     assert made(2, 6.0).inputs == 3
     with pytest.raises(UnseenError, match="nothing was written"):

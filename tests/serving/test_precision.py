@@ -56,23 +56,24 @@ def test_its_export_computes_in_float32_and_says_so(rounded: Path, unseen: Comma
     """The weights are float32: the export is checked on them, and the rounding is told apart."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason="the extra onnx is not installed")
-    for form, name in (("onnx", "model.onnx"), ("torch-export", "model.pt2")):
-        ran = unseen("export", rounded, "--format", form)
-        assert ran.code == 0, ran.err
-        page = (rounded / f"{name}.md").read_text()
-        assert "computes in float32" in page and "bfloat16" in page
+    ran = unseen("export", rounded)
+    assert ran.code == 0, ran.err
+    page = (rounded / "model.onnx.md").read_text()
+    assert "computes in float32" in page and "bfloat16" in page
     ran = unseen("evaluate", rounded, "--sites", "west", "--runtime", "onnx")
     assert ran.code == 0 and "largest difference" in ran.out
 
 
 def test_what_rounding_changes_has_the_labels_unit(tmp_path: Path, unseen: Command) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="the extra onnx is not installed")
     file = table_study(tmp_path, 'holdout = "west"', label="score")
     made = train(study_of(str(file), {"precision": "bf16"}, "fedavg"), tmp_path / "model")
-    ran = unseen("export", made.folder, "--format", "torch-export")
+    ran = unseen("export", made.folder)
     assert ran.code == 0, ran.err
     (line,) = (text for text in ran.out.splitlines() if "bfloat16" in text)
     assert line.endswith(" in the units of score")
-    page = (made.folder / "model.pt2.md").read_text()
+    page = (made.folder / "model.onnx.md").read_text()
     assert "change by up to" in page and " in the units of score." in page
 
 

@@ -109,7 +109,7 @@ def test_an_export_begins_behind_the_hashing(of_notes: Trained, tmp_path: Path) 
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name, reason="the extra onnx is not installed")
     out = tmp_path / "model.onnx"
-    made = export.export(of_notes.folder, "onnx", [write_notes(tmp_path / "n.csv")], out=out)
+    made = export.export(of_notes.folder, [write_notes(tmp_path / "n.csv")], out=out)
     assert made.inputs == 60 and made.difference <= 1e-4
     note = (tmp_path / "model.onnx.md").read_text()
     assert "`age`, `note#0` to `note#31`." in note and "float32 [N, 33]" in note

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from support.command_line import Command
@@ -15,9 +14,10 @@ import unseen
 from unseen.core.survival import Intervals
 from unseen.errors import UnseenError
 from unseen.serving import directory, fit
+from unseen.serving.answer_options import AnswerOptions, PredictOptions
 from unseen.serving.evaluate import evaluate
 from unseen.serving.export import export, of_model
-from unseen.serving.http.endpoint import Service
+from unseen.serving.http_service import Service
 from unseen.serving.policy import policy_of
 from unseen.serving.reading.labelled import Request
 from unseen.studies.settings.study import StudySpec
@@ -26,9 +26,10 @@ pd = pytest.importorskip("pandas", reason="needs the extra pandas")
 lifelines = pytest.importorskip("lifelines", reason="needs the extra survival")
 
 LOSSES = {
-    "cox": "cox()", "baseline": "cox(cuts=[90, 365, 1000])",
-    "sums": "hazards(intervals=4)", "cuts": "hazards(cuts=[90, 365, 1000])",
-}  # fmt: skip
+    "cox": "cox()",
+    "sums": "hazards(intervals=4)",
+    "cuts": "hazards(cuts=[90, 365, 1000])",
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +61,11 @@ def test_the_directory_says_what_it_is(models: dict[str, directory.Trained]) -> 
         content = trained.spec["times"]
         assert (content["time"], content["event"]) == ("days", "died")
         assert bool(content["cuts"]) is (name in ("sums", "cuts"))
-        assert ("baseline" in content) is (name == "baseline")
         card = (trained.folder / "README.md").read_text()
-        assert ("log-risk of died" in card) is (name in ("cox", "baseline"))
+        assert ("log-risk of died" in card) is (name == "cox")
         assert ("nothing of when" in card) is (name == "cox")
-        assert ("Survival up to days = 1000" in card) is (name == "baseline")
         assert "squared error" not in card and "Harrell's C" in card
         sent = " ".join(trained.spec["left the sites"]["what"])
-        assert ("events and the sum of e^(log-risk)" in sent) is (name == "baseline")
         assert ("log(days)" in sent) is (name == "sums") and "training labels" not in sent
     assert models["cuts"].spec["times"]["cuts"] == [90.0, 365.0, 1000.0]
 
@@ -92,58 +90,22 @@ def test_answers_are_log_risks_or_survival(
     assert some["S(30)"].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
 
 
-def test_the_baseline_is_of_the_training_rows_of_the_sources(
-    models: dict[str, directory.Trained], rows: Path
-) -> None:
-    trained = models["baseline"]
-    up = [models[k].spec["left the sites"]["by site"]["east"]["up"] for k in ("baseline", "cox")]
-    assert up[0] - up[1] == 3 * 2 * 8  # three intervals, two numbers of float64
-    frame = pd.read_csv(rows)
-    found = unseen.predict(trained, frame)
-    f = torch.from_numpy(found.prediction.to_numpy())
-    assert found.prediction.tolist() == unseen.predict(models["cox"], frame).prediction.tolist()
-    H = torch.tensor(trained.spec["times"]["baseline"]["hazard"])
-    S = torch.exp(-H.double() * f.exp()[:, None])
-    columns = [f"S({end})" for end in (90, 365, 1000)]
-    np.testing.assert_allclose(found[columns].to_numpy(), S.numpy(), rtol=1e-5)
-    some = unseen.predict(trained, frame, times=[30])["S(30)"]
-    np.testing.assert_allclose(some.to_numpy(), S[:, 0].numpy() ** (30 / 90), rtol=1e-5)
-    # Of rows that were trained on, survival is as frequent as it says.
-    own = frame.site != "south"
-    share = (
-        lifelines.KaplanMeierFitter().fit(frame.days[own], frame.died[own] == "yes").predict(365)
-    )
-    assert found["S(365)"][own].mean() == pytest.approx(share, abs=0.1)
-
-
-def test_no_sums_leave_where_a_study_protects_them(rows: Path, tmp_path: Path) -> None:
-    study = StudySpec(
-        dataset=dataset(rows), model="logistic", rounds=1, methods=("fedavg",),
-        training={"loss": LOSSES["baseline"]}, privacy={"channel": "masks()"},
-    )  # fmt: skip
-    said: list[str] = []
-    spec = fit.study_of(None, {"holdout": "south"}, None, study.model_dump())
-    trained = fit.train(spec, tmp_path / "m", say=said.append)
-    assert "baseline" not in trained.spec["times"]
-    assert "no baseline hazard: its sums would leave the sites in the clear" in " ".join(said)
-
-
 def test_what_a_model_cannot_say_is_refused(models: dict[str, directory.Trained]) -> None:
     with pytest.raises(UnseenError, match="Cox's model has log-risks alone"):
-        policy_of(models["cox"], times=[90])
+        policy_of(models["cox"], PredictOptions(times=(90,)))
     with pytest.raises(UnseenError, match="the model knows days from 0 to 1000"):
-        policy_of(models["cuts"], times=[1001])
-    for options in ({"limit": "0.5"}, {"abstain": 0.5}, {"coverage": 0.8}):
+        policy_of(models["cuts"], PredictOptions(times=(1001,)))
+    for options in ({"threshold": "0.5"}, {"abstain": 0.5}, {"coverage": 0.8}):
         with pytest.raises(UnseenError):
-            policy_of(models["cox"], **options)  # type: ignore[arg-type]
+            policy_of(models["cox"], AnswerOptions(**options))  # type: ignore[arg-type]
 
 
 def test_a_server_answers_at_the_times_that_it_was_told(
     models: dict[str, directory.Trained], unseen: Command
 ) -> None:
     trained = models["cuts"]
-    service = Service(trained, policy_of(trained, times=[90, 500]))
-    answer = service.answer(service.of_rows([service.example()], ()), ())
+    service = Service(trained, policy_of(trained, PredictOptions(times=(90, 500))))
+    answer = service.answer(service.of_rows([service.example], ()), ())
     assert {"S(90)", "S(500)"} < set(answer["predictions"][0])
     assert service.about()["times"] == [90, 500]
     refused = unseen("serve", trained.folder, "--times", "1001")
@@ -188,7 +150,7 @@ def test_an_export_answers_alike(
 ) -> None:
     ort = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     trained = models[name]
-    export(trained.folder, "onnx", [rows])
+    export(trained.folder, [rows])
     x = torch.randn(7, *trained.inputs.shape)
     outputs = of_model(trained).outputs(x)
     torch.testing.assert_close(outputs, trained.outputs(x), rtol=1e-4, atol=1e-5)

@@ -16,9 +16,15 @@ _HOMES = {
 }
 
 __all__ = [
-    "FederatedClassifier", "FederatedRegressor", "choose", "evaluate", "predict", "report",
-    "train", "tune",
-]  # fmt: skip
+    "FederatedClassifier",
+    "FederatedRegressor",
+    "choose",
+    "evaluate",
+    "predict",
+    "report",
+    "train",
+    "tune",
+]
 
 
 def __getattr__(name: str) -> Any:

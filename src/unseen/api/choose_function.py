@@ -58,9 +58,12 @@ class Options(TypedDict, total=False):
 
 @overload
 def choose(
-    data: Any, out: Folder | None = None, *, dry_run: Literal[False] = False,
+    data: Any,
+    out: Folder | None = None,
+    *,
+    dry_run: Literal[False] = False,
     **options: Unpack[Options],
-) -> Answer: ...  # fmt: skip
+) -> Answer: ...
 
 
 @overload

@@ -136,18 +136,24 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
                 remedy="Take rounds=20, or train until flat by unseen.Study and unseen.train.",
             )
         self._study = StudySpec(
-            methods=(self.method,), model=self.model, rounds=self.rounds, seeds=(self._seed(),),
+            methods=(self.method,),
+            model=self.model,
+            rounds=self.rounds,
+            seeds=(self._seed(),),
             training=self.training or {},
-        )  # fmt: skip
+        )
         if self._study.training.oversample and classes is not None:
             clients = evened(clients, self._seed())
         parts = self._parts(clients)
         self._check(*parts)
         runtime = self._runtime(*parts)
         state, _ = play(
-            runtime.method, runtime.start(), runtime.in_process(), list(runtime.names),
+            runtime.method,
+            runtime.start(),
+            runtime.in_process(),
+            list(runtime.names),
             rounds=runtime.rounds,
-        )  # fmt: skip
+        )
         self._method, self._network, self._inbox = runtime.method, runtime.model, dict(state.inbox)
         self.n_iter_ = runtime.rounds
 

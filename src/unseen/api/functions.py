@@ -2,14 +2,15 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from unseen.data.tables.frames import NAME, arrow_of, is_frame, parquet_of
 from unseen.data.tables.sheet import names_of
-from unseen.errors import UnseenError, optional
+from unseen.errors import UnseenError, check_known, optional
 from unseen.serving import directory, fit
+from unseen.serving.answer_options import AnswerOptions, PredictOptions, TrainOptions
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
 from unseen.serving.evaluate import evaluate as measure
@@ -27,6 +28,7 @@ from unseen.studies.results.search_records import SearchRecord
 from unseen.studies.settings.study import StudySpec
 
 Folder = str | Path
+Options = TypeVar("Options", bound=AnswerOptions)
 
 
 def train(
@@ -67,47 +69,63 @@ def train(
         spec = fit.study_of(None, overrides, method, recipe)
     else:
         spec = fit.study_of(str(study), overrides, method)
-    folder = Path(data_dir) if data_dir is not None else None
     return fit.train(
         spec,
         Path(out),
-        folder,
+        TrainOptions(None, calibrate, leave_out),
+        data_dir=Path(data_dir) if data_dir is not None else None,
         progress=progress,
         expected=expected,
-        calibrate=calibrate,
-        leave_out=leave_out,
     )
+
+
+class AnswerKeywords(TypedDict, total=False):
+    """Options of `predict` and `evaluate`, those of the commands.
+
+    Attributes:
+        threshold: From which probability on class 1 is answered, or a rule.
+        abstain: The probability below which there is no answer.
+        coverage: Of prediction sets or intervals.
+    """
+
+    threshold: str | float | None
+    abstain: float | None
+    coverage: float | None
+
+
+class PredictKeywords(AnswerKeywords, total=False):
+    """Options of `predict`, those of the command.
+
+    Attributes:
+        times: When to give survival, of a model of times; the ends of its intervals by default.
+        accept_unseen: Predict rows with categories new to the model.
+        strict: Predict nothing for rows far from training.
+    """
+
+    times: Sequence[float]
+    accept_unseen: bool
+    strict: bool
 
 
 def predict(
     model: Trained | Folder,
     data: Any,
     *,
-    threshold: str | float | None = None,
-    abstain: float | None = None,
-    coverage: float | None = None,
-    times: Sequence[float] = (),
-    accept_unseen: bool = False,
-    strict: bool = False,
     allow_code: bool = False,
+    **options: Unpack[PredictKeywords],
 ) -> Any:
     """Return a data frame with an answer for each row or image; its columns are the command's.
 
     Args:
         model: A model, or its directory.
         data: A data frame, a file or a folder, or several files and folders.
-        threshold: From which probability on class 1 is answered, or a rule.
-        abstain: The probability below which there is no answer.
-        coverage: Of prediction sets or intervals.
-        times: When to give survival, of a model of times; the ends of its intervals by default.
-        accept_unseen: Predict rows with categories new to the model.
-        strict: Predict nothing for rows far from training.
         allow_code: Whether code outside `unseen` that a directory names may run.
+        options: See `PredictKeywords`.
     """
     pandas = optional("pandas", "unseen.predict needs", "pandas", "take the command")
+    asked = options_of(PredictOptions, PredictKeywords, options)
     trained = opened(model, allow_code)
-    rule = None if threshold is None else str(threshold)
-    policy = policy_of(trained, rule, abstain, coverage, times)
+    policy = policy_of(trained, asked)
     columns, framed = Columns.of(trained, policy, (), False), is_frame(data)
     rows = arrow_of(data) if framed else None
     if rows is not None:
@@ -115,7 +133,7 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         empty = rows is not None and not len(rows)
         paths = [] if empty else files_of(data if rows is None else rows, Path(place))
-        every = predictions(trained, paths, lenient=accept_unseen, strict=strict, policy=policy)
+        every = predictions(trained, paths, asked, policy=policy)
         path = Path(place) / "answers.csv"
         with writing(path, "csv", columns) as write_lines:
             for lines in every:
@@ -131,43 +149,51 @@ def predict(
     return frame
 
 
+class EvaluateKeywords(AnswerKeywords, total=False):
+    """Options of `evaluate`, those of the command.
+
+    Attributes:
+        metrics: Names of metrics, one or several, or "all".
+        label: The column of labels; of times until an event "TIME,EVENT".
+        domain: The column of domains.
+        domains: Only these, one or several.
+        groups: Columns of subgroups, one or several.
+    """
+
+    metrics: str | Sequence[str] | None
+    label: str | None
+    domain: str | None
+    domains: str | Sequence[str] | None
+    groups: str | Sequence[str]
+
+
 def evaluate(
     model: Trained | Folder,
     data: Any = None,
     *,
-    metrics: str | Sequence[str] | None = None,
-    label: str | None = None,
-    domain: str | None = None,
-    domains: str | Sequence[str] | None = None,
-    groups: str | Sequence[str] = (),
-    threshold: str | float | None = None,
-    coverage: float | None = None,
     detail: bool = False,
     importance: int = 0,
     allow_code: bool = False,
+    **options: Unpack[EvaluateKeywords],
 ) -> Evaluation:
     """Return a model's metrics at every domain, with intervals, as `unseen evaluate` does.
 
     Args:
         model: A model, or its directory.
         data: A data frame or a file with labels; None for the data of training.
-        metrics: Names of metrics, one or several, or "all".
-        label: The column of labels; of times until an event "TIME,EVENT".
-        domain: The column of domains.
-        domains: Only these, one or several.
-        groups: Columns of subgroups, one or several.
-        threshold: From which probability on class 1 is answered, or a rule.
-        coverage: Of prediction sets or intervals.
         detail: Whether to add the mean over sites, classes and the confusion matrix.
         importance: How often each column's values are exchanged, to see what answers rest on.
         allow_code: Whether code outside `unseen` that a directory names may run.
+        options: See `EvaluateKeywords`.
 
     Raises:
         UnseenError: No row or image could be measured. Where some could, the result's `faults`
             name the others.
     """
+    asked = options_of(AnswerOptions, EvaluateKeywords, options)
     trained = opened(model, allow_code)
-    policy = policy_of(trained, None if threshold is None else str(threshold), None, coverage)
+    policy = policy_of(trained, asked)
+    domains, metrics = options.get("domains"), options.get("metrics")
     framed = is_frame(data)
     if framed:
         data = arrow_of(data)
@@ -175,10 +201,14 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         (path,) = files_of(data, Path(place)) if data is not None else (None,)
         request = Request(
-            path, names_of(domains) if domains is not None else None,
-            names_of(metrics) if metrics is not None else None, label, domain,
-            groups=names_of(groups), called=NAME if framed else "",
-        )  # fmt: skip
+            path,
+            names_of(domains) if domains is not None else None,
+            names_of(metrics) if metrics is not None else None,
+            options.get("label"),
+            options.get("domain"),
+            groups=names_of(options.get("groups", ())),
+            called=NAME if framed else "",
+        )
         evaluation = measure(trained, request, None, policy, detail, importance)
         if framed:
             faults = tuple(map(_in_frame, evaluation.faults))
@@ -189,12 +219,7 @@ def evaluate(
 
 
 def report(folder: Folder, out: Folder) -> Path:
-    """Write the page of finished runs, and return where it lies.
-
-    Args:
-        folder: The folder of a study's runs.
-        out: The folder of the page.
-    """
+    """Write the page of finished runs, and return where it lies."""
     from unseen.studies.report.write import report as write_report
 
     return write_report(folder, out)
@@ -248,6 +273,18 @@ def _unusable(faults: Sequence[Item]) -> UnseenError:
         return UnseenError("none of the data can be measured: no row has a label.")
     more = f" (the first of {len(faults)})" if len(faults) > 1 else ""
     return UnseenError(f"none of the data can be measured; {faults[0]}{more}.")
+
+
+def options_of(kind: type[Options], keywords: type, values: Mapping[str, object]) -> Options:
+    """Return the options of a command from keywords; refuse those that are not in the class."""
+    check_known("option", keywords.__annotations__, *values)
+    own: dict[str, Any] = {f.name: values.get(f.name) for f in fields(kind)}
+    own = {name: value for name, value in own.items() if value is not None}
+    if "threshold" in own:
+        own["threshold"] = str(own["threshold"])
+    if "times" in own:
+        own["times"] = tuple(own["times"])
+    return kind(**own)
 
 
 def opened(model: Trained | Folder, allow_code: bool = False) -> Trained:

@@ -1,31 +1,48 @@
 """`unseen choose`: which recipe for the next site."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unseen.cli.console import Settings, Site, names
+from unseen.cli.console import Columns, Places, Settings
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Which recipes are tried, and how.
+
+    Attributes:
+        recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: a few that fit
+            the data and train fast).
+        groups: Groups of sites that are left out in turn; each site by itself, if there are fewer.
+        budget: A time such as 10min in which recipes are begun, cheap ones first, and costlier ones
+            than by default as long as it lasts.
+        rates: Factors of the study's learning rate that are tried (default: 0.2,1,5).
+        seeds: How many.
+        no_pool: Do not pool rows, not even for a comparison.
+        no_alone: Do not try every site's own model at the others.
+    """
+
+    recipes: str | None = None
+    groups: Annotated[int, typer.Option(min=2)] = 5
+    budget: str | None = None
+    rates: tuple[float, ...] = ()
+    seeds: Annotated[int, typer.Option(min=1)] = 1
+    no_pool: bool = False
+    no_alone: bool = False
 
 
 def choose(
     name: Annotated[str, typer.Argument(metavar="FILE.csv|FOLDER|NAME|FILE.toml")],
+    columns: Columns,
+    tried: Trials,
+    places: Places,
     settings: Settings = None,
-    site: Site = None,
-    label: str | None = None,
-    event: str | None = None,
-    task: str | None = None,
-    recipes: str | None = None,
-    groups: Annotated[int, typer.Option(min=2)] = 5,
-    budget: str | None = None,
-    rates: str = "0.2,1,5",
-    seeds: Annotated[int, typer.Option(min=1)] = 1,
-    no_pool: bool = False,
-    no_alone: bool = False,
     jobs: Annotated[int, typer.Option(min=1)] = 1,
-    data_dir: Path | None = None,
-    out: Path | None = None,
     backend: str = "in-process",
     dry_run: bool = False,
 ) -> None:
@@ -42,24 +59,10 @@ def choose(
             taken.
         settings: Settings of the study's file, to be changed; of a csv file also options of its
             table, such as "drop=['id']", of a folder those of its images, such as size=28.
-        site: The column of a csv file that names the site.
-        label: The column of a csv file that holds the label.
-        event: The column of a csv file that says whether the event was seen (1) or the row was
-            censored (0), where the label is the time until it.
-        task: classification or regression, of a csv file (default: regression where the label is a
-            number with many values, which is said).
-        recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: a few that fit
-            the data and train fast).
-        budget: A time such as 10min in which recipes are begun, cheap ones first, and costlier ones
-            than by default as long as it lasts.
-        groups: Groups of sites that are left out in turn; each site by itself, if there are fewer.
-        rates: Factors of the study's learning rate that are tried.
-        seeds: How many.
-        no_pool: Do not pool rows, not even for a comparison.
-        no_alone: Do not try every site's own model at the others.
+        columns: The columns of a csv file.
+        tried: Which recipes are tried, and how.
+        places: Where data are, and the folder of page and records.
         jobs: Processes.
-        data_dir: Where data files are (default: $UNSEEN_DATA).
-        out: Folder of page and records (default: choices/NAME).
         backend: Where clients run: in-process, flower-simulation.
         dry_run: Check everything, say how many trainings there are; train nothing.
     """
@@ -72,18 +75,23 @@ def choose(
     from unseen.studies.choice.terminal_answer import answer_lines
     from unseen.studies.settings.named import parse_override, split_list
 
-    overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
-    factors = [factor(text) for text in names(rates)]
+    rates = factors(tried.rates)
     question = Question(
-        name, overrides, site, label, event, task,
-        split_list(recipes) if recipes is not None else None,
-        groups, factors, not no_pool, not no_alone, data_dir,
-        None if budget is None else seconds_of(budget),
-    )  # fmt: skip
+        name,
+        dict(map(parse_override, settings or [])) | {"seeds": tried.seeds},
+        **vars(columns),
+        recipes=split_list(tried.recipes) if tried.recipes is not None else None,
+        groups=tried.groups,
+        rates=rates,
+        pool=not tried.no_pool,
+        alone=not tried.no_alone,
+        data_dir=places.data_dir,
+        budget=None if tried.budget is None else seconds_of(tried.budget),
+    )
     candidates, data_dir = asked(question)
     for line in filter(None, (candidates.study.first_line, candidates.why_metric)):
         print(line, file=sys.stderr)
-    place = out or Path("choices") / candidates.study.name
+    place = places.out or Path("choices") / candidates.study.name
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
@@ -100,23 +108,16 @@ def choose(
         say("Stopped. Run the same command to resume.")
         raise typer.Exit(130) from None
     choice = answer(trials)
-    files = write(choice, factors, place)
+    files = write(choice, rates, place)
     for recipe, why in choice.refused.items():
         say(f"not judged: {recipe}, which {why}")
     print("\n".join(answer_lines(choice, files.html, files.data)))
 
 
-def factor(text: str) -> float:
-    """Return a factor of the learning rate from its text."""
-    from unseen.errors import UnseenError
+def factors(rates: Sequence[float]) -> list[float]:
+    """Return the factors of the learning rate that are tried; refuse those that are not above 0."""
+    from unseen.errors import number
 
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UnseenError(
-            f"--rates needs numbers above 0, with commas; found {text!r}.",
-            remedy="Write, for example, --rates 0.2,1,5.",
-        )
-    return value
+    for rate in rates:
+        number("--rates", rate, 0, open_low=True)
+    return [*rates] or [0.2, 1.0, 5.0]

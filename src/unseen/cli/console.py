@@ -7,7 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 import typer
@@ -30,9 +33,12 @@ WIDE = 160
 def group(name: str, about: str) -> typer.Typer:
     """Return a group of commands; its help is what they are about."""
     return typer.Typer(
-        name=name, help=about, no_args_is_help=True, suggest_commands=False,
+        name=name,
+        help=about,
+        no_args_is_help=True,
+        suggest_commands=False,
         pretty_exceptions_enable=False,
-    )  # fmt: skip
+    )
 
 
 class Documented(TyperCommand):
@@ -67,6 +73,45 @@ class Documented(TyperCommand):
             if any(param.name == "settings" for param in self.params):
                 raise as_setting(error) from None
             raise
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that has an option for each field of its dataclass parameters.
+
+    The help of these options is the dataclass's `Attributes`. A field of several numbers or names
+    is an option of one text, with commas.
+    """
+    kinds = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Any]] = {n: k for n, k in kinds.items() if is_dataclass(k)}  # type: ignore[misc]
+    options, sections = [], [inspect.getdoc(command) or ""]
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            options.append(parameter.replace(kind=KEYWORD, annotation=kinds[name]))
+            continue
+        hints = get_type_hints(groups[name], include_extras=True)
+        for field in fields(groups[name]):
+            kind, default = hints[field.name], field.default
+            kind, default = (str | None, None) if kind in LISTS else (kind, default)
+            options.append(inspect.Parameter(field.name, KEYWORD, default=default, annotation=kind))
+        for base in reversed(groups[name].__mro__[:-1]):
+            sections.append(inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2])
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        for name, group in groups.items():
+            hints = get_type_hints(group)
+            own = {field.name: values.pop(field.name) for field in fields(group)}
+            for option, text in own.items():
+                if hints[option] in LISTS:
+                    own[option] = LISTS[hints[option]](f"--{option.replace('_', '-')}", text)
+            values[name] = group(**own)
+        command(**values)
+
+    text = sections[0] if "\n\nArgs:\n" in sections[0] else f"{sections[0]}\n\nArgs:"
+    called.__doc__ = "\n".join([text, *sections[1:]])
+    called.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    called.__annotations__ = {option.name: option.annotation for option in options}
+    return called
 
 
 def as_setting(error: click.NoSuchOption) -> click.UsageError:
@@ -105,6 +150,48 @@ def numbers(option: str, text: str | None) -> tuple[float, ...]:
         return tuple(map(float, names(text)))
     except ValueError:
         raise UnseenError(f"{option} takes comma-separated numbers; found {text!r}.") from None
+
+
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+#: Types of fields that are texts with commas on the command line, and what reads these.
+LISTS: dict[object, Callable[[str, str | None], object]] = {
+    tuple[float, ...]: numbers,
+    tuple[str, ...]: lambda option, text: names(text),
+    tuple[str, ...] | None: lambda option, text: names(text) or None,
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a csv file of your own, and what they are for.
+
+    Attributes:
+        site: The column of a csv file that names the site.
+        label: The column of a csv file that holds the label.
+        event: The column of a csv file that says whether the event was seen (1) or the row was
+            censored (0), where the label is the time until it.
+        task: classification or regression, of a csv file (default: regression where the label is a
+            number with many values, which is said).
+    """
+
+    site: Site = None
+    label: str | None = None
+    event: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where data are, and where a command writes.
+
+    Attributes:
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        out: Folder of what the command writes (default: in results, choices or tunings, by the
+            name of the study).
+    """
+
+    data_dir: Path | None = None
+    out: Path | None = None
 
 
 def console() -> Console:

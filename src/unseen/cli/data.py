@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.cli.console import Settings, Site, console, group, print_fitted
+from unseen.cli.console import Columns, Settings, console, flattened, group, print_fitted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,13 +31,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
 @data.command()
+@flattened
 def check(
     name: Name,
+    columns: Columns,
     settings: Settings = None,
-    site: Site = None,
-    label: str | None = None,
-    event: str | None = None,
-    task: str | None = None,
     data_dir: Path | None = None,
     everything: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
@@ -52,10 +50,7 @@ def check(
         name: Such as pacs or 'pacs(path="x")', a csv file or a folder of images.
         settings: Of a csv file options of its table, such as "drop=['id']"; of a folder those of
             its images, such as size=28.
-        site: The column of a csv file that names the site.
-        label: The column of a csv file that holds the label.
-        event: The column of a csv file that says whether the event was seen.
-        task: classification or regression, of a csv file.
+        columns: The columns of a csv file.
         data_dir: Where data files are (default: $UNSEEN_DATA).
         everything: List all columns and all files that cannot be read.
     """
@@ -66,10 +61,10 @@ def check(
     from unseen.studies.choice.choice_request import of_images
 
     images = _is_path(name) and of_images(name) and any(Path(name).glob("*/*/*"))
-    if label is not None or images:
+    if columns.label is not None or images:
         from unseen.cli.own_data import check_own
 
-        report, command = check_own(name, settings or [], site, label, event, task)
+        report, command = check_own(name, settings or [], columns)
         show(report, everything)
         print(f"next: {command}")
         if not report.sound:

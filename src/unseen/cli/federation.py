@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unseen.cli.console import group, names
+from unseen.cli.console import group, numbers
 from unseen.sites.process import say
 
 federation = group(
@@ -197,12 +197,12 @@ def choose(
         seeds: How many.
         sign: Kit of the coordinator that signs the study; see run.
     """
-    from unseen.cli.choosing import factor
+    from unseen.cli.choosing import factors
     from unseen.sites.kits.kit import Kit
     from unseen.sites.launch import choose
     from unseen.studies.settings.named import split_list
 
-    options = {"groups": groups, "rates": [factor(r) for r in names(rates)]}
+    options = {"groups": groups, "rates": factors(numbers("--rates", rates))}
     folder = out or Path("choices") / study.stem
     server = Kit.read(kit, "server")
     try:

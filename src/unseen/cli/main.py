@@ -1,8 +1,8 @@
 """The command line: a thin layer over `unseen.Study`."""
 
-import codecs
 import errno
 import sys
+from dataclasses import dataclass
 from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
@@ -15,21 +15,21 @@ from typer.core import TyperGroup
 from unseen import plugins
 from unseen.cli import model_server, readers, serving
 from unseen.cli.choosing import choose
-from unseen.cli.console import Documented, Settings, Study, console
+from unseen.cli.console import Documented, Places, Settings, Study, console, flattened
 from unseen.cli.data import data
 from unseen.cli.federation_site import federation
 from unseen.cli.open_page import open_
 from unseen.cli.skeletons import new
-from unseen.cli.study_tables import read_studies, table
+from unseen.cli.study_tables import Runs, read_studies, table
 from unseen.cli.tuning import tune
 from unseen.studies.settings.named import parse_override
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
-    "choose", "open", "tune", "study", "table", "compare", "report", "train", "predict",
-    "evaluate", "export", "serve", "list", "show", "new", "data", "federation",
-    "audit", "cite",
-)  # fmt: skip
+    *("choose", "open", "tune", "study", "table", "compare", "report", "train", "predict"),
+    *("evaluate", "export", "serve", "list", "show", "new", "data", "federation"),
+    *("audit", "cite"),
+)
 
 
 class InOrder(TyperGroup):
@@ -73,24 +73,34 @@ for command in (
     readers.report,
     new,
 ):
-    app.command()(command)
+    app.command()(flattened(command))
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a study runs.
+
+    Attributes:
+        jobs: Processes.
+        device: cpu or cuda.
+        track: tensorboard, mlflow, or both with a comma.
+        backend: Where clients run: in-process, flower-simulation.
+    """
+
+    jobs: Annotated[int, typer.Option(min=1)] = 1
+    device: str | None = None
+    track: str = ""
+    backend: str = "in-process"
 
 
 @app.command()
+@flattened
 def study(
     name: Study,
+    runs: Runs,
+    running: Running,
+    places: Places,
     settings: Settings = None,
-    methods: str | None = None,
-    targets: str | None = None,
-    seeds: str | None = None,
-    jobs: Annotated[int, typer.Option(min=1)] = 1,
-    weights: Path | None = None,
-    device: str | None = None,
-    data_dir: Path | None = None,
-    out: Path | None = None,
-    track: str = "",
-    backend: str = "in-process",
-    executor: str = "processes",
     dry_run: bool = False,
     show: bool = False,
 ) -> None:
@@ -102,18 +112,10 @@ def study(
 
     Args:
         name: The study.
+        runs: Which runs.
+        running: How they run.
+        places: Where data are, and the folder of records and tables.
         settings: Settings of the study's file, to be changed.
-        methods: Methods, such as "fedavg,ppdg(lam=0.2)+ga".
-        targets: Only these tasks, by target, comma-separated.
-        seeds: How many seeds, or which: 5 or 0,3,7.
-        jobs: Processes.
-        weights: Initial weights, .pth or .safetensors.
-        device: cpu or cuda.
-        data_dir: Where data files are (default: $UNSEEN_DATA).
-        out: Folder of the records and tables.
-        track: tensorboard, mlflow, or both with a comma.
-        backend: Where clients run: in-process, flower-simulation.
-        executor: Where jobs run: processes, ray.
         dry_run: Check everything, run nothing.
         show: Print the study's file, source of each value included.
     """
@@ -123,16 +125,17 @@ def study(
     if show:
         print("\n".join(texts(name)), end="")
         return
-    more = {"device": device, "weights": str(weights) if weights is not None else None}
-    trackers = listed(track)
-    for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):
+    device = {"device": running.device} if running.device is not None else {}
+    trackers, data_dir = listed(running.track), places.data_dir
+    changes = runs.overrides() | device
+    for study, folder, metrics in read_studies(name, settings, changes, places.out):
         if dry_run:
             describe(study, folder, data_dir)
             continue
         if line := study.first_line:
             print(line, file=sys.stderr)
         try:
-            results = study.run(folder, jobs, data_dir, True, trackers, backend, executor)
+            results = study.run(folder, running.jobs, data_dir, True, trackers, running.backend)
         except KeyboardInterrupt:
             print("Stopped. Run the same command to resume.", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -141,16 +144,33 @@ def study(
         print(f"records and tables (csv, md, tex): {folder}")
 
 
+@dataclass(frozen=True)
+class Attack:
+    """What is attacked, and how hard.
+
+    Attributes:
+        method: The method to attack (default: the first).
+        target: The task, by its target (default: the first).
+        seed: The seed (default: the first).
+        victims: Images to recover from updates.
+        shadows: Models for the likelihood ratio; below 4, none.
+        rounds: Rounds of each training.
+    """
+
+    method: str | None = None
+    target: str | None = None
+    seed: Annotated[int | None, typer.Option(min=0)] = None
+    victims: Annotated[int, typer.Option(min=1, max=200)] = 12
+    shadows: Annotated[int, typer.Option(min=0, max=256)] = 8
+    rounds: Annotated[int | None, typer.Option(min=1)] = None
+
+
 @app.command()
+@flattened
 def audit(
     name: Study,
+    options: Attack,
     settings: Settings = None,
-    method: str | None = None,
-    target: str | None = None,
-    seed: Annotated[int | None, typer.Option(min=0)] = None,
-    victims: Annotated[int, typer.Option(min=1, max=200)] = 12,
-    shadows: Annotated[int, typer.Option(min=0, max=256)] = 8,
-    rounds: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: Path | None = None,
     out: Path = Path("results/audit"),
 ) -> None:
@@ -161,13 +181,8 @@ def audit(
 
     Args:
         name: The study.
+        options: What is attacked, and how hard.
         settings: Settings of the study's file, to be changed.
-        method: The method to attack (default: the first).
-        target: The task, by its target (default: the first).
-        seed: The seed (default: the first).
-        victims: Images to recover from updates.
-        shadows: Models for the likelihood ratio; below 4, none.
-        rounds: Rounds of each training.
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of audit.md, audit.json and pictures.
     """
@@ -176,10 +191,12 @@ def audit(
     from unseen.studies.settings.study import StudySpec
 
     overrides = dict(map(parse_override, settings or []))
-    overrides |= {"targets": [target]} if target is not None else {}
-    overrides |= {"seeds": [seed]} if seed is not None else {}
+    overrides |= {"targets": [options.target]} if options.target is not None else {}
+    overrides |= {"seeds": [options.seed]} if options.seed is not None else {}
     spec = StudySpec.read(name, overrides)
-    findings, images = attack(spec, data_dir, method, victims, shadows, rounds)
+    findings, images = attack(
+        spec, data_dir, options.method, options.victims, options.shadows, options.rounds
+    )
     for path in write(findings, images, out):
         print(path)
 
@@ -261,7 +278,9 @@ def main() -> None:
     """Run the command line; errors of the user's input are one paragraph, not a traceback."""
     import warnings
 
-    lenient()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # letters that the encoding lacks
     once = cache(lambda text: print(f"warning: {text}", file=sys.stderr))
     warnings.showwarning = lambda message, *_: once(str(message))
     try:
@@ -296,27 +315,3 @@ def named(error: OSError) -> str:
     """Return the words for an error of `MACHINE`."""
     where = f": {error.filename}" if error.filename else ""
     return f"{error.strerror}{where}. {MACHINE[error.errno or 0]}"
-
-
-#: The name of the way in which letters are written that an encoding lacks.
-LENIENT = "unseen-lenient"
-
-
-def lenient() -> None:
-    """Write letters that the encoding of standard output or error lacks as question marks.
-
-    Bytes of file names that are not UTF-8 are written as they are.
-    """
-    codecs.register_error(LENIENT, _substitute)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors=LENIENT)
-
-
-def _substitute(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return a surrogate's byte, or a question mark, for the first letter that is lacking."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    code = ord(error.object[error.start])
-    is_byte = 0xDC80 <= code <= 0xDCFF
-    return bytes([code - 0xDC00]) if is_byte else "?", error.start + 1

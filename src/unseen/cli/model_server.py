@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from unseen.cli.console import numbers
-from unseen.cli.model_use import export_of, name_code
-from unseen.cli.serving import AllowCode, ModelDir
+from unseen.cli.model_use import Loading, ModelDir
+from unseen.serving.answer_options import PredictOptions
 
 
-def serve(
-    model_dir: ModelDir,
-    host: str = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
-    threshold: str | None = None,
-    abstain: float | None = None,
-    coverage: float | None = None,
-    times: str | None = None,
-    accept_unseen: bool = False,
-    strict: bool = False,
-    runtime: str = "torch",
-    max_rows: Annotated[int, typer.Option(min=1)] = 10_000,
-    max_megabytes: Annotated[int, typer.Option(min=1)] = 32,
-    device: str = "cpu",
-    allow_code: AllowCode = False,
-) -> None:
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens, and how much it takes.
+
+    Attributes:
+        host: The address to listen on.
+        port: The port; 0 for a free one.
+        max_rows: Rows or images of one request; more are refused.
+        max_megabytes: Of one request; more are refused.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000
+    max_rows: Annotated[int, typer.Option(min=1)] = 10_000
+    max_megabytes: Annotated[int, typer.Option(min=1)] = 32
+
+
+def serve(model_dir: ModelDir, address: Address, options: PredictOptions, loading: Loading) -> None:
     """Answer over HTTP: rows as JSON, csv and Parquet files, or images.
 
     The page at / describes the requests and tries one; it loads nothing from elsewhere. Nobody has
@@ -36,48 +38,43 @@ def serve(
 
     Args:
         model_dir: What `unseen train` wrote.
-        host: The address to listen on.
-        port: The port; 0 for a free one.
-        threshold: As for predict.
-        abstain: As for predict.
-        coverage: As for predict.
-        times: As for predict.
-        accept_unseen: As for predict.
-        strict: As for predict.
-        runtime: torch, or onnx for its export.
-        max_rows: Rows or images of one request; more are refused.
-        max_megabytes: Of one request; more are refused.
-        device: cpu or cuda.
-        allow_code: Let code outside unseen run that the directory names, such as a model of your
-            own; without it a directory is data.
+        address: Where the server listens, and how much it takes.
+        options: What it answers.
+        loading: How the model is opened.
     """
-    from unseen.errors import choice, optional
-    from unseen.serving.directory import read
-    from unseen.serving.http.endpoint import Service
-    from unseen.serving.http.http_app import LOCAL, app
+    from unseen.errors import optional
+    from unseen.serving.http_app import LOCAL, app
+    from unseen.serving.http_service import Service
     from unseen.serving.policy import policy_of
     from unseen.serving.reading.bounds import check_strict
 
     uvicorn = optional("uvicorn", "unseen serve needs", "serve", "take unseen predict")
-    choice("--runtime", runtime, ("torch", "onnx"))
-    trained = read(model_dir, device, allow_code)
-    name_code(trained)
-    if strict:
+    trained, runtime = loading.open(model_dir)
+    if options.strict:
         check_strict(trained.bounds)
-    other = export_of(trained, None, None) if runtime == "onnx" else None
-    policy = policy_of(trained, threshold, abstain, coverage, numbers("--times", times))
-    most = max_megabytes * 2**20
-    service = Service(trained, policy, other, accept_unseen, strict, most, max_rows)
-    for note in policy.notes():
+    service = Service(
+        trained,
+        policy_of(trained, options),
+        runtime,
+        options,
+        most_bytes=address.max_megabytes * 2**20,
+        most_rows=address.max_rows,
+    )
+    for note in service.policy.notes():
         print(note, file=sys.stderr)
-    local = host in LOCAL
+    local = address.host in LOCAL
     if not local:
         print(
-            f"{host}: whoever reaches this port is answered; nobody is asked for a key.",
+            f"{address.host}: whoever reaches this port is answered; nobody is asked for a key.",
             file=sys.stderr,
         )
     config = uvicorn.Config(
-        app(service, LOCAL if local else ("*",)), host=host, port=port, log_level="info",
-        limit_concurrency=64, server_header=False, access_log=False,
-    )  # fmt: skip
+        app(service, LOCAL if local else ("*",)),
+        host=address.host,
+        port=address.port,
+        log_level="info",
+        limit_concurrency=64,
+        server_header=False,
+        access_log=False,
+    )
     uvicorn.Server(config).run()

@@ -33,9 +33,10 @@ COMMAND, SECONDS = (sys.executable, "-c", "from unseen.cli.main import main; mai
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "form-action 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'",
-    "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
-}  # fmt: skip
+}
 
 
 def open_(
@@ -171,7 +172,7 @@ def app(session: Session, token: str) -> FastAPI:
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
     from unseen.errors import UnseenError
-    from unseen.serving.http.http_app import LOCAL
+    from unseen.serving.http_app import LOCAL
 
     server = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOCAL))
@@ -254,10 +255,11 @@ def form(kind: str, body: bytes) -> dict[str, tuple[str, bytes]]:
     parts: Any = message.get_payload() if message.is_multipart() else []
     return {
         str(part.get_param("name", header="content-disposition")): (
-            part.get_filename() or "", part.get_payload(decode=True) or b"",
+            part.get_filename() or "",
+            part.get_payload(decode=True) or b"",
         )
         for part in parts
-    }  # fmt: skip
+    }
 
 
 def download(session: Session, name: str) -> tuple[bytes, str]:
@@ -283,8 +285,11 @@ def html(session: Session) -> str:
     from unseen.studies.report import theme
 
     return render(
-        "unseen.cli", "templates/open.html.jinja", session=session, theme=theme,
+        "unseen.cli",
+        "templates/open.html.jinja",
+        session=session,
+        theme=theme,
         chosen=not session.busy and (session.place / "answer" / "choice.json").exists(),
         trained=not session.busy and (session.place / "model" / "README.md").exists(),
         style=(resources.files("unseen.studies.report") / "style.css").read_text("utf-8"),
-    )  # fmt: skip
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unseen.cli.console import Columns
     from unseen.data.summary import Report
     from unseen.data.tables.sheet import Sheet
     from unseen.expression import Call
@@ -22,14 +23,7 @@ OF_CELLS = "words in others|nearly (a )?number|squares of|in the numeric column|
 FEW_WORDS, SHARE_OF_WORDS = 3, 0.2
 
 
-def check_own(
-    name: str,
-    settings: Sequence[str],
-    site: str | None,
-    label: str | None,
-    event: str | None,
-    task: str | None,
-) -> tuple[Report, str]:
+def check_own(name: str, settings: Sequence[str], columns: Columns) -> tuple[Report, str]:
     """Return what is found in a csv file or a folder of images, and the command that goes on.
 
     The options are those of `unseen choose`.
@@ -46,20 +40,19 @@ def check_own(
     images = of_images(name)
     reading = folder.OPTIONS if images else delimited.OPTIONS
     own = {key: value for key, value in options_given.items() if key in reading}
-    own |= {"event": event} if event is not None else {}
+    own |= {"event": columns.event} if columns.event is not None else {}
     data_dir = Path(name) if images else None
     with table_files.reading_once():
-        _, about = source_of(name, site, label, task, own)
+        _, about = source_of(name, columns.site, columns.label, columns.task, own)
         (call,) = parse(about["dataset"])
         report = inspect(call, data_dir)
         more = {} if images else remedies(call, report)
     if "metric" not in options_given and (rare := _rare(report)):
         more["metric"] = rare
-    words = [name, f"--site={site}" if site else "", f"--label={label}" if label else ""]
-    words += [f"--event={event}" if event else "", f"--task={task}" if task else ""]
+    words = [name, *(f"--{key}={value}" for key, value in vars(columns).items() if value)]
     unchanged = [s for s in settings if parse_override(s)[0] not in more]
     changed = [f"{key}={value}" for key, value in more.items()]
-    every = filter(None, [*words, *unchanged, *changed])
+    every = [*words, *unchanged, *changed]
     return report, " ".join(["unseen choose", *map(_quoted, every)])
 
 

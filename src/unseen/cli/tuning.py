@@ -3,32 +3,54 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseen.cli.console import Settings, Study, console
+from unseen.cli.console import Places, Settings, Study, console
 
 if TYPE_CHECKING:
     from unseen.studies.results.search_records import SearchRecord
     from unseen.studies.settings.study import StudySpec
 
 
+@dataclass(frozen=True)
+class Search:
+    """How settings and options are searched.
+
+    Attributes:
+        trials: For each method (default: 12).
+        criterion: lodo(groups=5), trained without a group of sources and scored there, or
+            source-validation.
+        metric: What is scored (default: the study's).
+        sampler: tpe, random, or grid: all combinations of one(...).
+        prune: Stop trials that are worse than the best with a p below this; 0 stops none.
+        no_options: Search none of the ranges that methods declare.
+    """
+
+    trials: Annotated[int | None, typer.Option(min=1)] = None
+    criterion: str | None = None
+    metric: str | None = None
+    sampler: str | None = None
+    prune: Annotated[float | None, typer.Option(min=0, max=0.99)] = None
+    no_options: bool = False
+
+    def in_table(self) -> dict[str, Any]:
+        """Return what a study's \\[tune] table says instead; nothing of what is left out."""
+        table = {name: value for name, value in vars(self).items() if value is not None}
+        return table | ({"options": False} if table.pop("no_options") else {})
+
+
 def tune(
     name: Study,
+    options: Search,
+    places: Places,
     settings: Settings = None,
     methods: str | None = None,
     space: Annotated[list[str] | None, typer.Option(metavar="FILE.toml|KEY=RANGES")] = None,
-    trials: Annotated[int | None, typer.Option(min=1)] = None,
-    criterion: str | None = None,
-    metric: str | None = None,
-    sampler: str | None = None,
-    prune: Annotated[float | None, typer.Option(min=0, max=0.99)] = None,
-    no_options: bool = False,
     jobs: Annotated[int, typer.Option(min=1)] = 1,
-    data_dir: Path | None = None,
-    out: Path | None = None,
 ) -> None:
     """Search settings and options of methods; what is scored are sources, never a target.
 
@@ -39,6 +61,8 @@ def tune(
 
     Args:
         name: The study.
+        options: How settings and options are searched.
+        places: Where data are, and the folder of trials and files.
         settings: Settings of the study's file, to be changed.
         methods: Methods, such as "fedavg,fedprox"; options that are written are not searched.
         space: A setting with ranges, such as "training.optimiser=sgd(lr=log(0.001,1))", several
@@ -46,16 +70,7 @@ def tune(
             HIGH), one(VALUE, ...). METHOD.OPTION=... stands for the range that `unseen show METHOD`
             prints. Where no setting is searched, it is the study's learning rate, from a tenth to
             ten times.
-        trials: For each method (default: 12).
-        criterion: lodo(groups=5), trained without a group of sources and scored there, or
-            source-validation.
-        metric: What is scored (default: the study's).
-        sampler: tpe, random, or grid: all combinations of one(...).
-        prune: Stop trials that are worse than the best with a p below this; 0 stops none.
-        no_options: Search none of the ranges that methods declare.
         jobs: Processes.
-        data_dir: Where data files are (default: $UNSEEN_DATA).
-        out: Folder of trials and files (default: tunings/NAME).
     """
     from unseen.studies.choice.rates import around
     from unseen.studies.execution import Study as Runnable
@@ -69,18 +84,16 @@ def tune(
         overrides["holdout"] = "none"
     study = Runnable.read(name, overrides)
     search: dict[str, Any] = study.tune.model_dump() if study.tune is not None else {}
-    more = {"trials": trials, "criterion": criterion, "metric": metric, "sampler": sampler,
-            "prune": prune, "options": False if no_options else None}  # fmt: skip
-    search |= {key: value for key, value in more.items() if value is not None}
+    search |= options.in_table()
     search["space"] = {**search.get("space", {}), **spaces(space or [])}
     if not search["space"]:
         search["space"] = {"training.optimiser": around(study.training.optimiser)}
     values = study.model_dump(exclude_defaults=True)
     put(values, "tune", search)
     study = Runnable(**values)
-    folder = out or Path("tunings") / study.name
+    folder = places.out or Path("tunings") / study.name
     try:
-        records = study.search(folder, jobs, data_dir, progress=True)
+        records = study.search(folder, jobs, places.data_dir, progress=True)
     except KeyboardInterrupt:
         print("Stopped. Run the same command to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -131,9 +144,12 @@ def show(records: tuple[SearchRecord, ...]) -> None:
         counts = (sum(t.rounds for t in r.trials), sum(t.steps for t in r.trials))
         trials = f"{len(r.trials)}{endings([r])}"
         table.add_row(
-            r.method if len({x.task for x in records}) == 1 else f"{r.method} · {r.task}", *texts,
-            "\n".join([r.best.method, *settings]), trials, *map(str, counts),
-        )  # fmt: skip
+            r.method if len({x.task for x in records}) == 1 else f"{r.method} · {r.task}",
+            *texts,
+            "\n".join([r.best.method, *settings]),
+            trials,
+            *map(str, counts),
+        )
     console().print(table, markup=False)
     first = records[0]
     searched = ", ".join(f"{n} {text}" for n, text in all_ranges(records).items()) or "nothing"

@@ -53,8 +53,6 @@ class Cox(Part, named="cox"):
     Attributes:
         ties: Of d events at one time, `efron`, which takes l/d of them out of the risk set of the
             l-th (l = 0, ..., d − 1), or `breslow`, which leaves them all in.
-        cuts: Times at which a trained model keeps the baseline hazard of all training sites,
-            ascending (`core/baseline_hazard.py`); training does not read them.
 
     Source:
         Cox 1972; Breslow 1974; Efron 1977.
@@ -63,11 +61,6 @@ class Cox(Part, named="cox"):
     divisible: ClassVar[bool] = False
 
     ties: Literal["efron", "breslow"] = "efron"
-    cuts: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        vars(self)["cuts"] = checked(self.cuts)
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -19,11 +19,12 @@ Source:
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from unseen.core.record_lines import Record
 from unseen.errors import UnseenError
 
 #: Scores are counted in bins, whose upper ends stand for them: equal ratios from LEAST to MOST.
@@ -57,13 +58,13 @@ class Scores:
     sites: int
     unit: float = 1.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         places = self.total.nonzero().flatten().tolist()
         bins = [[b, float(f"{float(self.total[b]):.9g}")] for b in places]
         return {"sites": self.sites, "unit": self.unit, "shares": bins}
 
     @classmethod
-    def of_json(cls, content: Mapping[str, Any]) -> Self:
+    def of_json(cls, content: Record) -> Self:
         total = torch.zeros(BINS + 1, dtype=torch.float64)
         for b, share in content["shares"]:
             total[b] = share
@@ -75,11 +76,7 @@ class Scores:
         return self.sites / (self.sites + 1)
 
     def quantile(self, coverage: float) -> float:
-        """Return the score that a new site's row stays below with probability `coverage`.
-
-        Raises:
-            UnseenError: More than K/(K + 1) is asked for.
-        """
+        """Return the score that a new site's row stays below with probability `coverage`."""
         if not 0 < coverage < 1:
             raise UnseenError(f"a coverage lies between 0 and 1; found {coverage:g}.")
         if coverage > self.most + 1e-12:

@@ -6,17 +6,17 @@ splits, or whole sites that models trained without them answered.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, cast, get_args
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
 from unseen.core.outputs import probabilities
+from unseen.core.record_lines import Record
 from unseen.core.templates import render
-from unseen.errors import UnseenError, choice
 from unseen.serving.conformal import BINS, Scores, class_score, pool
 from unseen.serving.novelty import Novelty
-from unseen.serving.recalibration import Calibration, fit_calibration
+from unseen.serving.scaling import Calibration, fit_calibration
 from unseen.serving.thresholds import EDGES, Counts, class_counts
 
 Calibrate = Literal["temperature", "platt", "none"]
@@ -68,10 +68,10 @@ class Decisions:
     scores: Scores | None = None
     novelty: Novelty | None = None
     layer: str = ""
-    about: Mapping[str, Any] | None = None
+    about: Record | None = None
 
     @classmethod
-    def read(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+    def read(cls, spec: Record, tensors: Mapping[str, Tensor]) -> Self:
         """Return what `model.json` and the tensors hold."""
         content = spec.get(KEY) or {}
         novelty = content.get("novelty")
@@ -87,18 +87,10 @@ class Decisions:
 
 def decide_by(
     evidence: Evidence, classes: int | None, kind: Calibrate, uniform: bool, deviation: float
-) -> dict[str, Any]:
-    """Return what `model.json` keeps, from what every source would send.
-
-    Args:
-        evidence: The sources' answers.
-        classes: The number of classes; None for numbers.
-        kind: The calibration to fit.
-        uniform: Whether sites count alike in the calibration.
-        deviation: The unit of scores of numbers.
-    """
+) -> Record:
+    """Return what `model.json` keeps, from what every source would send."""
     about = {"kind": evidence.kind, "rows": evidence.rows, "sites": len(evidence.y)}
-    content: dict[str, Any] = {"evidence": {**about, "of": OF[evidence.kind]}}
+    content: Record = {"evidence": {**about, "of": OF[evidence.kind]}}
     if classes is None:
         pairs = {n: (evidence.outputs[n].double().squeeze(-1), y) for n, y in evidence.y.items()}
         scores = {n: (f - y.double()).abs() for n, (f, y) in pairs.items()}
@@ -115,48 +107,7 @@ def decide_by(
     return content | {"sets": pool(scores).to_json()}
 
 
-def check_calibrate(
-    kind: str | None, leave_out: int | None, reason: str, classes: int | None, times: bool = False
-) -> Calibrate:
-    """Return the calibration that is fitted, or "none".
-
-    Without a word it is temperature where sites are left out, and none where they are not: fitted
-    to the validation splits of sites that were trained on, it often helps at another site, but can
-    make probabilities there much worse (docs/results/prediction-sets.md).
-
-    Args:
-        kind: What was asked for.
-        leave_out: The groups of sites that are left out, if any.
-        reason: The setting that keeps a site's sums from leaving it in the clear, or "".
-        classes: The number of classes; None for numbers.
-        times: Whether the model is of times until an event.
-
-    Raises:
-        UnseenError: Its sums may not leave the sites, or there is nothing to calibrate.
-    """
-    if kind is not None:
-        choice("calibrate", kind, get_args(Calibrate))
-    if times and (leave_out is not None or kind not in (None, "none")):
-        raise UnseenError(
-            "leave_out and calibrate are for classes and numbers; this model is of times.",
-            remedy="Leave them out.",
-        )
-    if kind not in (None, "none") and classes is None:
-        raise UnseenError(
-            f"calibrate = {kind!r} is for probabilities of classes; this model predicts a number.",
-            remedy="Leave it out; intervals need none.",
-        )
-    if reason and (leave_out is not None or kind not in (None, "none")):
-        raise UnseenError(
-            "calibrate and leave_out make sums over the sites' answers leave in the clear; "
-            f"this study has {reason}.",
-            remedy="Leave them out: probabilities are then the model's own.",
-        )
-    default = "temperature" if leave_out is not None and classes is not None else "none"
-    return cast(Calibrate, kind or default)
-
-
-def size_of(content: Mapping[str, Any], classes: int | None) -> int:
+def size_of(content: Record, classes: int | None) -> int:
     """Return the bytes that each source sends for all of this, as float64 and int64."""
     numbers, C = 0, classes or 1
     if "calibration" in content:
@@ -170,7 +121,7 @@ def size_of(content: Mapping[str, Any], classes: int | None) -> int:
     return 8 * numbers
 
 
-def disclosures(content: Mapping[str, Any], classes: int | None) -> list[str]:
+def disclosures(content: Record, classes: int | None) -> list[str]:
     """Return what left each source for all of this, in words."""
     return render(
         "unseen.serving", "decisions.jinja", content=content, classes=classes

@@ -1,7 +1,7 @@
 """What `model.json` and the model card say of a model: how it was made, and from what inputs."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +15,7 @@ from unseen.core import record_lines
 from unseen.core.client import Split, Stored
 from unseen.core.label_scale import Scale
 from unseen.core.metrics.class_metrics import looked_for
+from unseen.core.record_lines import Record
 from unseen.core.templates import render
 from unseen.data import info
 from unseen.data.entry import below
@@ -60,17 +61,8 @@ def selection_metric(planned: Plan) -> str:
     return main_metric(planned.setting.study.metric, planned.setting.metrics)
 
 
-def described(
-    planned: Plan, prepared: Prepared, job: Job, ranges: bool | None = None
-) -> dict[str, Any]:
-    """Return all of `model.json` but the results.
-
-    Args:
-        planned: The study.
-        prepared: Its clients.
-        job: Its only job, which is done.
-        ranges: Whether to keep what training's inputs were like; see `usual_inputs`.
-    """
+def described(planned: Plan, prepared: Prepared, job: Job, ranges: bool | None = None) -> Record:
+    """Return all of `model.json` but the results."""
     setting, data, (task,) = planned.setting, planned.data, planned.tasks
     study, folder, metric = setting.study, job.folder(setting.out), selection_metric(planned)
     mark, method = records.mark(folder), composed(job.method, study, data)
@@ -79,7 +71,7 @@ def described(
         best = int((file.metadata() or {})["round"])
     inputs = inputs_of(study.dataset, data, prepared.whole, prepared.statistics)
     usual = usual_inputs(planned, prepared, inputs, job.seed, ranges)
-    label: dict[str, Any] = {}
+    label: Record = {}
     if isinstance(scale := prepared.scale, Scale):
         label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {
@@ -104,9 +96,13 @@ def described(
         "metrics": list(setting.metrics),
         "sites": {part: list(getattr(task, part)) for part in ("sources", "validation", "targets")},
         "data": {
-            "dataset": study.dataset, "name": data.name, "digest": setting.data,
-            "source": data.source, "licence": data.licence,
-        } | ({"stand-in": True} if planned.stand_in else {}),
+            "dataset": study.dataset,
+            "name": data.name,
+            "digest": setting.data,
+            "source": data.source,
+            "licence": data.licence,
+        }
+        | ({"stand-in": True} if planned.stand_in else {}),
         "left the sites": ledger(planned, prepared, job, usual),
         "warnings": list(planned.warnings),
         "seed": job.seed,
@@ -114,20 +110,11 @@ def described(
         "versions": mark["versions"],
         "commit": mark.get("commit", ""),
         "study": study.model_dump(mode="json", exclude={"published"}),
-    }  # fmt: skip
+    }
 
 
-def ledger(
-    planned: Plan, prepared: Prepared, job: Job, usual: dict[str, Any] | None
-) -> dict[str, Any]:
-    """Return what left each training site, in words and in bytes, as the records have it.
-
-    Args:
-        planned: The study.
-        prepared: Its clients.
-        job: Its only job, which is done.
-        usual: What `usual_inputs` keeps.
-    """
+def ledger(planned: Plan, prepared: Prepared, job: Job, usual: Record | None) -> Record:
+    """Return what left each training site, in words and in bytes, as the records have it."""
     study, data = planned.setting.study, planned.data
     folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
     totals = totals_of(data, study) if study.privacy.columns is None else None
@@ -148,10 +135,16 @@ def ledger(
             site["up"] += line["bytes"]["up"] // share
     pooled = method.gather is not None
     what = render(
-        "unseen.serving", "left.jinja",
-        pooled=pooled, scalars=sorted(scalars), shares=method.shares, totals=totals,
-        metrics=planned.setting.metrics, usual=usual, fits=method.fits,
-    )  # fmt: skip
+        "unseen.serving",
+        "left.jinja",
+        pooled=pooled,
+        scalars=sorted(scalars),
+        shares=method.shares,
+        totals=totals,
+        metrics=planned.setting.metrics,
+        usual=usual,
+        fits=method.fits,
+    )
     return {
         "what": what.splitlines(),
         "pooled": pooled,
@@ -162,7 +155,7 @@ def ledger(
 
 def usual_inputs(
     planned: Plan, prepared: Prepared, inputs: Inputs, seed: int, ranges: bool | None = None
-) -> dict[str, Any] | None:
+) -> Record | None:
     """Return what `predict` flags inputs by: ranges of columns, rounded, or statistics of images.
 
     Args:
@@ -244,20 +237,24 @@ def file_sizes(planned: Plan, sources: Sequence[str]) -> dict[str, Tensor]:
     return {name: pairs[:, k].log() for k, name in enumerate(SIDES)} if len(pairs) else {}
 
 
-def card(spec: Mapping[str, Any], references: Sequence[str]) -> str:
-    """Return the card, as Markdown.
-
-    Args:
-        spec: The content of `model.json`.
-        references: The papers of the method, as text.
-    """
+def card(spec: Record, references: Sequence[str]) -> str:
+    """Return the card, as Markdown."""
     return render(
-        "unseen.serving", "card.md.jinja",
-        spec=spec, references=references, steps=spec["input"]["steps"], roles=ROLES,
+        "unseen.serving",
+        "card.md.jinja",
+        spec=spec,
+        references=references,
+        steps=spec["input"]["steps"],
+        roles=ROLES,
         about=looked_for(spec["metrics"], spec["classes"]),
-        bound=BOUND, cells=cells, counted=counted, line=_line,
-        no_result=NO_RESULT, readable=readable, network=in_words,
-    )  # fmt: skip
+        bound=BOUND,
+        cells=cells,
+        counted=counted,
+        line=_line,
+        no_result=NO_RESULT,
+        readable=readable,
+        network=in_words,
+    )
 
 
 def _line(value: object) -> str:

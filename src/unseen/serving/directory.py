@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Blueprint, Method
 from unseen.core.label_scale import Scale
 from unseen.core.labels import kind_of
+from unseen.core.record_lines import Record
 from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
@@ -63,7 +63,7 @@ class Trained:
     """
 
     folder: Path
-    spec: Mapping[str, Any]
+    spec: Record
     inputs: Inputs
     method: Method
     model: Model
@@ -102,11 +102,7 @@ class Trained:
         return self.spec.get("task") == SEGMENTATION
 
     def at(self, site: str | None) -> None:
-        """Use a training site's own BatchNorm statistics, or those for everyone else.
-
-        Args:
-            site: The site; None for everyone else.
-        """
+        """Use a training site's own BatchNorm statistics, or those for everyone else."""
         if site is not None and site not in self.sites:
             raise UnseenError(
                 f"the model has no statistics of the site {site!r} alone (it has those of: "
@@ -136,14 +132,8 @@ class Trained:
         return restored if self.scale.far else restored.to(outputs.dtype)
 
 
-def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
-    """Write the tensors, then the description with their digest; each in one step.
-
-    Args:
-        folder: The directory.
-        spec: The description, without format, digest and fingerprint.
-        tensors: The content of the safetensors file.
-    """
+def write(folder: Path, spec: Record, tensors: bytes) -> None:
+    """Write the tensors, then the description with their digest; each in one step."""
     form = SCALED if spec.get("label") is not None else FORMAT
     form = CALIBRATED if "calibration" in spec.get(KEY, {}) else form
     form = TIMED if event_times.KEY in spec else form
@@ -154,13 +144,13 @@ def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
     write_atomically(folder / SPEC, text.encode())
 
 
-def fingerprint(spec: Mapping[str, Any]) -> str:
+def fingerprint(spec: Record) -> str:
     """Return 16 hexadecimal digits that differ whenever two models or their descriptions do."""
     rest = {key: value for key, value in spec.items() if key != "fingerprint"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_spec(folder: Path) -> dict[str, Any]:
+def read_spec(folder: Path) -> Record:
     """Read the description, if it is whole."""
     path = folder / SPEC
     try:
@@ -193,9 +183,6 @@ def read(folder: str | Path, device: str = "cpu", allow_code: bool = False) -> T
         device: `cpu` or `cuda`.
         allow_code: Whether parts of the user's own (`module:factory`) may be imported, from the
             current directory as in training. Without it nothing but `unseen` runs.
-
-    Raises:
-        UnseenError: The directory is damaged, or names code that may not run.
     """
     from unseen.studies.execution.plan import check_device
 
@@ -213,9 +200,7 @@ def read(folder: str | Path, device: str = "cpu", allow_code: bool = False) -> T
         raise UnseenError(f"{what} ({type(e).__name__}: {e});", remedy=COPY) from e
 
 
-def _opened(
-    folder: Path, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], device: str
-) -> Trained:
+def _opened(folder: Path, spec: Record, tensors: Mapping[str, Tensor], device: str) -> Trained:
     study = StudySpec(**recorded(spec["study"]))
     classes = spec["classes"]
     kind = kind_of(classes, spec.get("task") == SEGMENTATION, event_times.KEY in spec)
@@ -227,10 +212,15 @@ def _opened(
         return formed(build(spec["model"], shape, spec["outputs"], keyed(f"{m}/model")), study)
 
     plan = Blueprint(
-        another(0), inputs_shape, spec["outputs"], another,
-        None if classes is None else len(classes), study.rounds, len(spec["sites"]["sources"]),
+        another(0),
+        inputs_shape,
+        spec["outputs"],
+        another,
+        None if classes is None else len(classes),
+        study.rounds,
+        len(spec["sites"]["sources"]),
         study.frozen,
-    )  # fmt: skip
+    )
     weights, network = {n: t for n, t in tensors.items() if "/" not in n}, adapted(method, plan)
     if not network.state_dict().keys() <= weights.keys():
         network = lean(network)
@@ -251,9 +241,7 @@ def _opened(
     )
 
 
-def trunk_of(
-    spec: Mapping[str, Any], study: StudySpec, tensors: Mapping[str, Tensor]
-) -> Trunk | None:
+def trunk_of(spec: Record, study: StudySpec, tensors: Mapping[str, Tensor]) -> Trunk | None:
     """Return the frozen part of a model's network, whose tensors its directory has."""
     if not study.frozen:
         return None
@@ -266,7 +254,7 @@ def trunk_of(
     return Trunk(frozen, shape, study.features == "float16")
 
 
-def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
+def _tensors(folder: Path, spec: Record) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -287,9 +275,7 @@ def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
         raise UnseenError(f"{path} is not a safetensors file: {error}.") from None
 
 
-def _fits(
-    spec: Mapping[str, Any], tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
-) -> None:
+def _fits(spec: Record, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     faults = [f"{name} is missing" for name in expected.keys() - tensors.keys()]
     faults += [f"{name} has no place" for name in tensors.keys() - expected.keys()]
     faults += [

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from unseen.core.labels import are_masks
 from unseen.core.metrics.class_metrics import looked_for
 from unseen.core.metrics.evaluation import accuracy, check_metric, fitting
+from unseen.core.record_lines import Record
 from unseen.core.templates import render
 from unseen.errors import UnseenError
 from unseen.serving.directory import Trained
@@ -110,7 +110,7 @@ class Evaluation:
             return markdown("", plains, notes)
         return plain("", plains, notes) + "\n"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         return {
             "domains": [
                 {"domain": s.name, "in training": s.role, "examples": s.examples, **s.metrics}
@@ -146,6 +146,8 @@ def evaluate(
         importances: How often the values of each column are exchanged, to see what the answers
             rest on; 0 for not at all.
     """
+    if importances and trained.masks:
+        raise UnseenError("importance is for tables; this model predicts masks.")
     classes, policy = trained.classes, policy or policy_of(trained)
     names = request.metrics or tuple(trained.spec["metrics"])
     C = len(classes) if classes is not None else None
@@ -178,16 +180,18 @@ def evaluate(
         for name, a in answers.items()
     )
     notes = render(
-        "unseen.serving", "evaluation.jinja",
-        spec=trained.spec, about=looked_for(names, classes), metrics=" ".join(names),
+        "unseen.serving",
+        "evaluation.jinja",
+        spec=trained.spec,
+        about=looked_for(names, classes),
+        metrics=" ".join(names),
         roles=[site.role for site in sites],
         lines=[*data.lines(), *policy.notes(raw=False)],
         below=beaten(trained, names, answers, policy),
-        runtime=runtime, difference=difference,
-    )  # fmt: skip
+        runtime=runtime,
+        difference=difference,
+    )
     tables = tuple(_tables(sites, answers, names, request.groups, policy, detail)) if sites else ()
-    if importances and trained.masks:
-        raise UnseenError("importance is for tables; this model predicts masks.")
     if importances and sites:
         rows = {name: (torch.cat(inputs[name]), own.y) for name, own in answers.items()}
         main = request.metrics[0] if request.metrics else str(trained.spec["metric"])
@@ -234,12 +238,6 @@ def beaten(
     trained: Trained, metrics: Sequence[str], answers: Mapping[str, Answers], policy: Policy
 ) -> str:
     """Return the domains at which a constant answer is better, as a line; "" for none.
-
-    Args:
-        trained: The model.
-        metrics: Names of the metrics that are shown.
-        answers: Domain -> its answers.
-        policy: How outputs become answers.
 
     Note:
         The constant is the mean of the training labels, judged by rmse. A model of classes does not

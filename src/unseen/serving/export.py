@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 from unseen.core.atomic import write_atomically
 from unseen.core.outputs import probabilities
+from unseen.core.record_lines import Record
 from unseen.core.templates import render
-from unseen.errors import UnseenError, choice, optional
+from unseen.errors import UnseenError, optional
 from unseen.serving import directory
 from unseen.serving.directory import Trained
 from unseen.serving.reading.new_rows import Item
 from unseen.serving.reading.real_inputs import real_inputs
 from unseen.version import __version__
 
-#: format -> what the file is called.
-FILES = {"onnx": "model.onnx", "torch-export": "model.pt2"}
+FILE = "model.onnx"
 TOLERANCE = 1e-4
 #: Roundings of a number by which runtimes, which add in other orders, may come apart.
 ROUNDINGS = 16
@@ -85,7 +85,7 @@ class OnnxModel:
         instead = "leave out --runtime onnx"
         onnxruntime = optional("onnxruntime", "--runtime onnx needs", "onnx", instead)
         if not path.is_file():
-            remedy = "`unseen export MODEL_DIR --format onnx` writes one."
+            remedy = "`unseen export MODEL_DIR` writes one."
             raise UnseenError(f"there is no ONNX file {path}:", remedy=remedy)
         try:
             providers = ["CPUExecutionProvider"]
@@ -94,7 +94,7 @@ class OnnxModel:
             raise UnseenError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
         self.path = path
         about = self.session.get_modelmeta().custom_metadata_map.get(ABOUT, "{}")
-        self.about: dict[str, Any] = json.loads(about)
+        self.about: Record = json.loads(about)
 
     def __str__(self) -> str:
         return f"onnxruntime from {self.path.name}"
@@ -109,7 +109,7 @@ class OnnxModel:
 
 def of_model(trained: Trained, path: Path | None = None) -> OnnxModel:
     """Open the ONNX export of a model; refuse one of another model."""
-    exported = OnnxModel(path or trained.folder / FILES["onnx"])
+    exported = OnnxModel(path or trained.folder / FILE)
     if exported.about.get("tensors", trained.spec["tensors"]) != trained.spec["tensors"]:
         raise UnseenError(
             f"{exported.path} is of another model than {trained.folder}:", remedy="export it again."
@@ -119,17 +119,15 @@ def of_model(trained: Trained, path: Path | None = None) -> OnnxModel:
 
 def export(
     folder: Path,
-    form: str,
     check: Sequence[Path] = (),
     data_dir: Path | None = None,
     out: Path | None = None,
     allow_code: bool = False,
 ) -> Exported:
-    """Write `model.onnx` or `model.pt2`, if it reproduces the model's numbers.
+    """Write `model.onnx`, if it reproduces the model's numbers.
 
     Args:
         folder: The model's directory.
-        form: "onnx" or "torch-export".
         check: Real inputs to compare on, files as for `predict`. Without any, the data set of
             training is read again: its held-out domains, or all.
         data_dir: Where the files of the data set are.
@@ -141,10 +139,8 @@ def export(
         standardised by, and by a few roundings of the number itself. The first axis of the input is
         free.
     """
-    choice("--format", form, tuple(FILES))
-    if form == "onnx":
-        for name in ("onnx", "onnxscript", "onnxruntime"):
-            optional(name, "--format onnx needs", "onnx", "take --format torch-export")
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        optional(name, "an export needs", "onnx")
     trained, rounding = directory.read(folder, allow_code=allow_code), None
     real = real_inputs(trained, check, data_dir)
     x = real.x
@@ -153,10 +149,10 @@ def export(
         before = trained.outputs(x)
         trained.model.precision = "float32"
         rounding = float((trained.outputs(x) - before).abs().max())
-    target = out or folder / FILES[form]
-    content, results = _onnx(trained, x) if form == "onnx" else _torch_export(trained, x)
+    target = out or folder / FILE
+    content, results = _onnx(trained, x)
     # All of them, one alone, and two: the first axis is free.
-    with _quiet(form):
+    with _quiet():
         parts = (x, x[:1], x[:2])
         _, difference, allowed = max(_apart(trained, part, results(part)) for part in parts)
     if not difference <= allowed:
@@ -170,20 +166,20 @@ def export(
     words = real.checked, real.faults
     exported = Exported(target, len(x), difference, allowed, rounding, unit, *words)
     notes = render(
-        "unseen.serving", "export.md.jinja",
-        export=exported, form=form, spec=trained.spec, steps=trained.spec["input"]["steps"],
-        version=__version__, torch=torch.__version__,
-    )  # fmt: skip
+        "unseen.serving",
+        "export.md.jinja",
+        export=exported,
+        spec=trained.spec,
+        steps=trained.spec["input"]["steps"],
+        version=__version__,
+        torch=torch.__version__,
+    )
     write_atomically(target.with_name(target.name + ".md"), notes.encode())
     return exported
 
 
 def tolerance(trained: Trained, outputs: Tensor) -> Tensor:
     """Return how far an export's numbers may be from the model's, for each row [N].
-
-    Args:
-        trained: The model.
-        outputs: Its outputs [N, C].
 
     Returns:
         A share of the unit that the model was trained in, and a few roundings of the row's largest
@@ -226,11 +222,15 @@ def _program(trained: Trained, x: Tensor) -> Any:
 
 def _onnx(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
     names = ["outputs"] if trained.classes is None else ["outputs", "probabilities"]
-    with _quiet("onnx"):
+    with _quiet():
         program = torch.onnx.export(
-            _program(trained, x), input_names=["x"], output_names=names, dynamo=True,
-            external_data=False, verbose=False,
-        )  # fmt: skip
+            _program(trained, x),
+            input_names=["x"],
+            output_names=names,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
         assert program is not None
         proto = program.model_proto
     _name_axis(proto)
@@ -238,7 +238,7 @@ def _onnx(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
     entry.key, entry.value = ABOUT, about(trained)
     content: bytes = proto.SerializeToString()
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
-        path = Path(place) / FILES["onnx"]
+        path = Path(place) / FILE
         path.write_bytes(content)
         runtime = OnnxModel(path)
     return content, runtime.run
@@ -252,18 +252,8 @@ def _name_axis(proto: Any) -> None:
                 axis.dim_param = AXIS
 
 
-def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
-    buffer = io.BytesIO()
-    with _quiet("torch-export"):
-        program = _program(trained, x)
-        torch.export.save(program, buffer, extra_files={ABOUT: about(trained)})
-        loaded = torch.export.load(io.BytesIO(buffer.getvalue())).module()
-
-    return buffer.getvalue(), torch.no_grad()(loaded)
-
-
 @contextmanager
-def _quiet(form: str) -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Silence the exporters, and make one sentence of their failures."""
     chatter = io.StringIO()
     before = logging.root.manager.disable
@@ -277,7 +267,7 @@ def _quiet(form: str) -> Iterator[None]:
     except Exception as error:
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UnseenError(
-            f"this model cannot be exported as {form}: {type(error).__name__}: {first.strip()}.",
+            f"this model cannot be exported as onnx: {type(error).__name__}: {first.strip()}.",
             remedy="`unseen predict` and `unseen evaluate` use it as it is.",
         ) from error
     finally:

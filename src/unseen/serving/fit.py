@@ -1,11 +1,11 @@
 """One federation from a study's file to a directory with a model that is ready for use."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import cast, get_args
 
 from safetensors.torch import load, save
 
@@ -14,13 +14,13 @@ from unseen.core.exchange import Method
 from unseen.core.metrics.evaluation import LOWER, METRICS, UNORDERED
 from unseen.core.record_lines import Record
 from unseen.data.dataset import UNIT
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, choice, number
 from unseen.serving import directory
+from unseen.serving.answer_options import TrainOptions
 from unseen.serving.decisions import (
     KEY,
     Calibrate,
     Evidence,
-    check_calibrate,
     decide_by,
     disclosures,
     size_of,
@@ -29,7 +29,7 @@ from unseen.serving.description import ROLES, card, not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.evaluation.measures import Measured, cells, measured
 from unseen.serving.novelty import novelty_of
-from unseen.serving.one_model import RECORDS, answers_of, fit_model, left_out, validation_of
+from unseen.serving.one_model import RECORDS, Fitted, answers_of, fit_model, left_out, validation_of
 from unseen.studies.execution.plan import Plan
 from unseen.studies.execution.prepare import Prepared
 from unseen.studies.results.selection import beside_constant, value
@@ -48,9 +48,9 @@ FIRST = (
 
 def study_of(
     file: str | None,
-    overrides: Mapping[str, Any],
+    overrides: Record,
     method: str | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    recipe: Record | None = None,
 ) -> StudySpec:
     """Return the study of one model: one method, one seed, one task.
 
@@ -60,9 +60,6 @@ def study_of(
         overrides: Settings that replace the file's.
         method: The method; None for the file's.
         recipe: The settings instead of a file's, as `unseen choose` writes them.
-
-    Raises:
-        UnseenError: If there are several methods, or neither a file nor a recipe.
     """
     if (file is None) == (recipe is None):
         raise UnseenError(
@@ -106,89 +103,69 @@ def study_of(
 def train(
     study: StudySpec,
     out: Path,
+    options: TrainOptions = TrainOptions(),
+    *,
     data_dir: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
     progress: bool = False,
-    ranges: bool | None = None,
-    expected: Mapping[str, Any] | None = None,
-    calibrate: str | None = None,
-    leave_out: int | None = None,
+    expected: Record | None = None,
 ) -> Trained:
     """Train the study's one model, choose its round, and write the directory.
 
     Args:
         study: As `study_of` returns it.
         out: The directory. What was trained there with the same settings is not trained again.
+        options: What the directory keeps of the training sites beside the model. Without
+            `leave_out`, calibration and thresholds are of the sites' validation splits.
         data_dir: The data folder.
         say: Receives lines of progress.
         progress: Whether to show a bar of the rounds.
-        ranges: Whether the directory keeps what training's inputs were like; see
-            `description.usual_inputs`.
         expected: What `unseen choose` expects at a new site, for the card.
-        calibrate: `temperature`, `platt` or `none`; None for temperature with `leave_out`,
-            else none.
-        leave_out: Groups of training sites that are left out in turn: calibration, thresholds and
-            prediction sets are then of sites that the model answering them had not seen. None for
-            the validation splits of the sites that were trained on.
 
     Raises:
         UnseenError: The model that was written, read again, does not give the recorded figures.
     """
-    reason = not_in_the_clear(study)
-    check = partial(check_decisions, calibrate=calibrate, leave_out=leave_out, reason=reason)
-    fitted = fit_model(study, out, data_dir, say, progress, ranges, check)
+    reason, leave_out = not_in_the_clear(study), options.leave_out
+    check = partial(check_decisions, options=options, reason=reason)
+    fitted = fit_model(study, out, data_dir, say, progress, options.ranges, check)
     kind = check(fitted.planned, fitted.prepared)
-    planned, spec, trained = fitted.planned, fitted.spec, fitted.trained
+    spec, prepared, metrics = fitted.spec, fitted.prepared, fitted.planned.setting.metrics
     if expected is not None:
-        same = expected["data"].split()[-1] == planned.setting.data
+        same = expected["data"].split()[-1] == fitted.planned.setting.data
         rest = {name: value for name, value in expected.items() if name != "study"}
         spec["expected at a new site"] = {**rest, "same data": same}
-    spec["results"] = results(trained, fitted.prepared, planned.setting.metrics)
-    evaluated = [
-        r
-        for r in (*fitted.records.source, *fitted.records.target)
-        if r["round"] == spec["round"] - 1
-    ]
+    spec["results"] = results(fitted.trained, prepared, metrics)
+    records = (*fitted.records.source, *fitted.records.target)
+    evaluated = [record for record in records if record["round"] == spec["round"] - 1]
     _check_results(spec, evaluated)
     if worse := beside_constant(evaluated, fitted.records.constant)[0].get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
-    tensors, classes, evidence = fitted.tensors, fitted.prepared.classes, None
-    decides = classes == 2 and not fitted.prepared.masks
+    decides = prepared.classes == 2 and not prepared.masks
+    evidence, tensors = None, fitted.tensors
     if not reason and (leave_out is not None or decides or kind != "none"):
-        evidence = validation_of(trained, fitted.prepared)
+        evidence = validation_of(fitted.trained, prepared)
         if leave_out is not None:
-            evidence = left_out(study, planned, leave_out, out, data_dir, say)
-        unit = trained.scale.deviation if trained.scale is not None else 1.0
-        uniform = study.training.weights == "uniform"
-        spec[KEY] = decide_by(evidence, classes, kind, uniform, unit)
-        if leave_out is None:
-            del spec[KEY]["sets"]  # they would promise too much
+            evidence = left_out(study, fitted.planned, leave_out, out, data_dir, say)
+        spec[KEY] = _decisions(fitted, evidence, kind)
     private = reason or study.privacy.columns is not None
-    if ranges is not False and not private and not fitted.prepared.masks:
-        read = novelty_of(trained.model, trained.method, trained.inbox, fitted.prepared)
-        if read is not None:
-            novelty, layer = read
-            about = {"layer": layer, "sites": novelty.sites, "features": len(novelty.factor)}
-            spec.setdefault(KEY, {})["novelty"] = about
-            tensors = save(load(tensors) | novelty.tensors())
+    if options.ranges is not False and not private and not prepared.masks:
+        tensors = _with_novelty(fitted)
     left = spec["left the sites"]
-    left["what"] += disclosures(spec.get(KEY, {}), classes)
+    left["what"] += disclosures(spec.get(KEY, {}), prepared.classes)
     for traffic in left["by site"].values():
-        traffic["up"] += size_of(spec.get(KEY, {}), classes)
+        traffic["up"] += size_of(spec.get(KEY, {}), prepared.classes)
     directory.write(out, spec, tensors)
     trained = directory.read(out, allow_code=True)
-    if trained.decisions.calibration is not None:
-        spec["results"] = results(trained, fitted.prepared, planned.setting.metrics)
+    if calibrated := trained.decisions.calibration is not None:
+        spec["results"] = results(trained, prepared, metrics)
+    warnings = [*filter(None, (below_expected(spec, evidence), unlearned_classes(spec, evidence)))]
+    for warning in warnings:
+        say(f"warning: {warning}")
+    spec["warnings"] = [*warnings, *spec["warnings"]]
+    if calibrated or warnings:
         directory.write(out, spec, tensors)
         trained = directory.read(out, allow_code=True)
-    warnings = [broken_promise(spec, evidence), unlearned_classes(spec, evidence)]
-    if any(warnings):
-        for warning in filter(None, warnings):
-            say(f"warning: {warning}")
-        spec["warnings"] = [*filter(None, warnings), *spec["warnings"]]
-        directory.write(out, spec, tensors)
-        trained = directory.read(out, allow_code=True)
-    write_pages(out, trained.spec, fitted.method, planned.data.citation)
+    write_pages(out, trained.spec, fitted.method, fitted.planned.data.citation)
     of = "" if fitted.method.rounds is not None else f" of {study.rounds}"
     say(f"round {spec['round']}{of}, by {spec['selection']} on {spec['metric']}")
     if fitted.method.rounds is None and spec["round"] <= study.evaluate_every < study.rounds:
@@ -196,37 +173,68 @@ def train(
     return trained
 
 
+def _decisions(fitted: Fitted, evidence: Evidence, kind: Calibrate) -> Record:
+    """Return what the directory keeps to act by; sets only of sites that were left out."""
+    scale, weights = fitted.trained.scale, fitted.planned.setting.study.training.weights
+    unit = scale.deviation if scale is not None else 1.0
+    content = decide_by(evidence, fitted.prepared.classes, kind, weights == "uniform", unit)
+    if evidence.kind == "validation":
+        del content["sets"]  # they would promise too much
+    return content
+
+
+def _with_novelty(fitted: Fitted) -> bytes:
+    """Return the tensors with those that distances are measured by; the layer is in the content."""
+    trained = fitted.trained
+    read = novelty_of(trained.model, trained.method, trained.inbox, fitted.prepared)
+    if read is None:
+        return fitted.tensors
+    novelty, layer = read
+    about = {"layer": layer, "sites": novelty.sites, "features": len(novelty.factor)}
+    fitted.spec.setdefault(KEY, {})["novelty"] = about
+    return save(load(fitted.tensors) | novelty.tensors())
+
+
 def check_decisions(
-    planned: Plan, prepared: Prepared, calibrate: str | None, leave_out: int | None, reason: str
+    planned: Plan, prepared: Prepared, options: TrainOptions, reason: str
 ) -> Calibrate:
     """Return the calibration that will be fitted; refuse what cannot be done with the model.
 
-    Args:
-        planned: The study, of one task.
-        prepared: Its clients.
-        calibrate: As of `train`.
-        leave_out: As of `train`.
-        reason: The setting that keeps a site's sums from leaving it in the clear, or "".
+    By default it is temperature where sites are left out, and none where they are not: fitted to
+    the validation splits of sites that were trained on, it often helps at another site, but can
+    make probabilities there much worse (docs/results/prediction-sets.md).
     """
-    if prepared.masks and (leave_out is not None or calibrate not in (None, "none")):
-        what = "calibrate and leave_out are for answers of one class or number per example."
-        raise UnseenError(f"{what} This model predicts masks.", remedy="Leave them out.")
-    if leave_out is not None and len(planned.tasks[0].sources) < 3:
-        raise UnseenError(
-            "leave_out needs three training sites or more: one to leave out and two to train on."
-        )
-    return check_calibrate(calibrate, leave_out, reason, prepared.classes, bool(prepared.times))
+    kind, leave_out, what = options.calibrate, options.leave_out, ""
+    if kind is not None:
+        choice("calibrate", kind, get_args(Calibrate))
+    if leave_out is not None:
+        number("leave_out", leave_out, 2, whole=True)
+    calibrates = kind not in (None, "none")
+    if calibrates or leave_out is not None:
+        if prepared.masks:
+            what = "calibrate and leave_out are for answers of one class or number per example. "
+            what += "This model predicts masks."
+        elif prepared.times:
+            what = "leave_out and calibrate are for classes and numbers; this model is of times."
+        elif calibrates and prepared.classes is None:
+            what = f"calibrate = {kind!r} is for probabilities of classes; this model predicts a "
+            what += "number."
+        elif reason:
+            what = "calibrate and leave_out make sums over the sites' answers leave in the clear; "
+            what += f"this study has {reason}."
+        elif leave_out is not None and len(planned.tasks[0].sources) < 3:
+            what = (
+                "leave_out needs three training sites or more: one to leave out and two to train "
+            )
+            what += "on."
+    if what:
+        raise UnseenError(what, remedy="Leave them out: probabilities are then the model's own.")
+    default = "temperature" if leave_out is not None and prepared.classes is not None else "none"
+    return cast(Calibrate, kind or default)
 
 
-def write_pages(out: Path, spec: Mapping[str, Any], method: Method, citation: str = "") -> None:
-    """Write the card, the citations and the report of the training beside a model.
-
-    Args:
-        out: The directory, with the training's records.
-        spec: The content of `model.json`.
-        method: The method.
-        citation: BibTeX of the data.
-    """
+def write_pages(out: Path, spec: Record, method: Method, citation: str = "") -> None:
+    """Write the card, the citations and the report of the training beside a model."""
     from unseen.studies.report.citations import bibtex
     from unseen.studies.report.write import report
 
@@ -239,14 +247,8 @@ def write_pages(out: Path, spec: Mapping[str, Any], method: Method, citation: st
         report(out / RECORDS, out / REPORT, files=False)
 
 
-def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    """Return every site's metrics with intervals, as `model.json` has them.
-
-    Args:
-        trained: The model.
-        prepared: The clients; sources are measured on their validation splits.
-        metrics: Names of the metrics.
-    """
+def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> list[Record]:
+    """Return every site's metrics with intervals, as `model.json` has them."""
     roles = zip(ROLES, (prepared.sources, prepared.validators, prepared.targets), strict=True)
     sites = []
     for role, name, client in ((r, n, c) for r, clients in roles for n, c in clients.items()):
@@ -256,13 +258,20 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
         units = split.meta.get(UNIT)
         values = {m: list(v) for m, v in measured(outputs, y, metrics, units=units).items()}
         trains = len(client.train) if client.train is not None else 0
-        sites.append({"site": name, "role": role, "trained on": trains, "examples": len(split),
-                      "metrics": values})  # fmt: skip
+        sites.append(
+            {
+                "site": name,
+                "role": role,
+                "trained on": trains,
+                "examples": len(split),
+                "metrics": values,
+            }
+        )
     trained.at(None)
     return sites
 
 
-def _check_results(spec: Mapping[str, Any], evaluated: Sequence[Record]) -> None:
+def _check_results(spec: Record, evaluated: Sequence[Record]) -> None:
     records = {record["domain"]: record for record in evaluated}
     for site in spec["results"]:
         for metric, (now, _, _) in site["metrics"].items():
@@ -277,7 +286,7 @@ def _check_results(spec: Mapping[str, Any], evaluated: Sequence[Record]) -> None
                 )
 
 
-def site_rows(results: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> list[list[str]]:
+def site_rows(results: Sequence[Record], metrics: Sequence[str]) -> list[list[str]]:
     """Return a header and a row per site, as text."""
     body = (
         [r["site"], ROLES[r["role"]], str(r["examples"]), *cells(r["metrics"])] for r in results
@@ -285,15 +294,11 @@ def site_rows(results: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> l
     return [["site", "role", "examples", *metrics], *body]
 
 
-def broken_promise(spec: Mapping[str, Any], evidence: Evidence | None) -> str:
+def below_expected(spec: Record, evidence: Evidence | None) -> str:
     """Return a warning where a model does worse at its own sites than is expected of it elsewhere.
 
     What is expected comes of models that were trained without some sites. The model of all sites
     that is handed out may still have failed, and nothing else would show it.
-
-    Args:
-        spec: The content of `model.json`, with its results.
-        evidence: Answers at sites that were left out, if there are any.
     """
     metric = spec["metric"]
     if metric not in METRICS.keys() - UNORDERED:
@@ -319,13 +324,8 @@ def broken_promise(spec: Mapping[str, Any], evidence: Evidence | None) -> str:
     )
 
 
-def unlearned_classes(spec: Mapping[str, Any], evidence: Evidence | None) -> str:
-    """Return a warning where calibration rests on answers about classes that a model never met.
-
-    Args:
-        spec: The content of `model.json`.
-        evidence: Answers at sites that were left out, if there are any.
-    """
+def unlearned_classes(spec: Record, evidence: Evidence | None) -> str:
+    """Return a warning where calibration rests on answers about classes that a model never met."""
     if evidence is None or not evidence.unlearned:
         return ""
     names = spec["classes"]

@@ -4,16 +4,16 @@ A directory is data: JSON and tensors. A `module:factory` in it is not; importin
 runs what it holds. So nothing of it is imported before somebody has allowed it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
+from unseen.core.record_lines import Record
 from unseen.errors import UnseenError
 from unseen.expression import nested
 from unseen.studies.settings.user_code import digest_of_source, source_of
 
 
-def parts(spec: Mapping[str, Any]) -> list[str]:
+def parts(spec: Record) -> list[str]:
     """Return every `module:name` that reading the model, or its data set, would import."""
     study = spec.get("study", {})
     texts = [spec.get("model"), spec.get("method"), study.get("model"), study.get("dataset")]
@@ -36,12 +36,8 @@ def remark(path: str) -> str:
     return f"{path} ({where})"
 
 
-def check(spec: Mapping[str, Any], allow: bool) -> list[str]:
+def check(spec: Record, allow: bool) -> list[str]:
     """Refuse a model that names code outside `unseen`, unless that may run.
-
-    Args:
-        spec: The content of `model.json`.
-        allow: Whether it may.
 
     Returns:
         What runs, in words; nothing for a model of built-in parts.

@@ -13,10 +13,11 @@ from unseen.core.atomic import write_atomically
 from unseen.core.labels import colour
 from unseen.core.outputs import predicted
 from unseen.errors import UnseenError
+from unseen.serving.answer_options import PredictOptions
 from unseen.serving.directory import Trained
 from unseen.serving.predict import Runtime, marked
 from unseen.serving.reading.bounds import spelt
-from unseen.serving.reading.new_rows import Clock, Item, stacked
+from unseen.serving.reading.new_rows import Item, stacked
 from unseen.serving.spreadsheet import as_text
 
 #: The list of what was predicted, in the folder of the masks.
@@ -36,32 +37,22 @@ def predict_masks(
     trained: Trained,
     paths: Sequence[Path],
     out: Path,
+    options: PredictOptions = PredictOptions(),
+    *,
     runtime: Runtime | None = None,
     batch: int | None = None,
-    clock: Clock | None = None,
-    strict: bool = False,
 ) -> Iterator[MaskLine]:
     """Write a mask for every image, and yield a line for each, in their order.
 
     A mask is a PNG with a palette, whose values are the classes' numbers, of the image's own size:
     what the model says at the size that it takes is brought there by the nearest pixel. It lies
     below `out` as the image lies below the path that was asked for, and ends in .png.
-
-    Args:
-        trained: The model.
-        paths: Images, folders of them, tar archives.
-        out: The folder of the masks.
-        runtime: Computes the outputs instead of the model.
-        batch: Images per pass.
-        clock: Counts the time of each phase.
-        strict: Do not predict what is far from what training saw.
     """
-    clock, owners = clock or Clock(), dict[str, str]()
+    owners: dict[str, str] = {}
     check_apart(paths, out)
-    for items in marked(trained, paths, batch, clock, False, strict):
-        with clock.phase("model"):
-            x = stacked(items)
-            outputs = (runtime or trained).outputs(x) if x is not None else None
+    for items in marked(trained, paths, options, batch):
+        x = stacked(items)
+        outputs = (runtime or trained).outputs(x) if x is not None else None
         rows = iter(outputs if outputs is not None else ())
         for item in items:
             if item.x is None:
@@ -72,11 +63,10 @@ def predict_masks(
                 why = "the model's outputs are not finite"
                 yield MaskLine(replace(item, x=None, error=why))
                 continue
-            with clock.phase("writing"):
-                name = place_of(item, owners)
-                mask = predicted(scores[None])[0]
-                write_mask(out / name, mask, item.size)
-                counts = torch.bincount(mask.flatten(), minlength=len(scores)).tolist()
+            name = place_of(item, owners)
+            mask = predicted(scores[None])[0]
+            write_mask(out / name, mask, item.size)
+            counts = torch.bincount(mask.flatten(), minlength=len(scores)).tolist()
             yield MaskLine(item, name, tuple(counts))
 
 
@@ -105,13 +95,7 @@ def place_of(item: Item, owners: dict[str, str]) -> str:
 
 
 def write_mask(path: Path, mask: Tensor, size: tuple[int, int] | None = None) -> None:
-    """Write a mask of class numbers [H, W] as a PNG with a palette.
-
-    Args:
-        path: The file.
-        mask: The class of each pixel.
-        size: Width and height to bring it to; None for its own.
-    """
+    """Write a mask of class numbers [H, W] as a PNG with a palette."""
     from io import BytesIO
 
     from PIL import Image

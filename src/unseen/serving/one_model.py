@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import safe_open
 from torch import Tensor, nn
@@ -15,10 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from unseen.core.client import Split
 from unseen.core.exchange import Method
 from unseen.core.metrics.evaluation import forward
+from unseen.core.record_lines import Record
 from unseen.data.networks.mixture import lean
 from unseen.errors import UnseenError
 from unseen.serving import directory
-from unseen.serving.cox_baseline import add_baseline, kept_from_leaving, stated_cuts
 from unseen.serving.decisions import Evidence
 from unseen.serving.description import described, selection_metric
 from unseen.serving.directory import Trained
@@ -61,7 +60,7 @@ class Fitted:
     method: Method
     records: JobFolder
     trained: Trained
-    spec: dict[str, Any]
+    spec: Record
     tensors: bytes
 
 
@@ -120,16 +119,7 @@ def write_model(
     say: Callable[[str], None],
     ranges: bool | None = None,
 ) -> Fitted:
-    """Write the directory of a job's model, without results and card, and read it back.
-
-    Args:
-        planned: The study.
-        prepared: Its clients, whose rows need not be here if `ranges` is false.
-        job: Its only job, which is done.
-        out: The directory.
-        say: Receives what deserves a warning.
-        ranges: See `description.usual_inputs`.
-    """
+    """Write the directory of a job's model, without results and card, and read it back."""
     setting, data, folder = planned.setting, planned.data, job.folder(planned.setting.out)
     after = trained_job(job, folder)
     if columns := after.mark.get("separated"):
@@ -139,13 +129,6 @@ def write_model(
     tensors = in_use((folder / SELECTED).read_bytes(), runtime.model.module)
     tensors = with_trunk(tensors, setting, prepared)
     directory.write(out, spec, tensors)
-    if stated_cuts(planned):
-        if reason := kept_from_leaving(planned, ranges is not False):
-            say(f"warning: the model has no baseline hazard: {reason}")
-        else:
-            own = directory.read(out, allow_code=True)
-            add_baseline(spec, own, planned, prepared, answers_of)
-            directory.write(out, spec, tensors)
     method = composed(job.method, setting.study, data)
     read = directory.read(out, allow_code=True)
     return Fitted(planned, prepared, method, after, read, spec, tensors)
@@ -174,10 +157,6 @@ def trained_job(job: Job, folder: Path) -> JobFolder:
 
 def in_use(tensors: bytes, network: nn.Module) -> bytes:
     """Return the content of a safetensors file without what only trained with the model.
-
-    Args:
-        tensors: The content.
-        network: The network as the method trained it; it is changed.
 
     Note:
         Where sites keep BatchNorm statistics of their own, of all parts, nothing is left out.
@@ -209,16 +188,7 @@ def left_out(
     data_dir: Path | None,
     say: Callable[[str], None],
 ) -> Evidence:
-    """Return answers at every source by a model that was trained without it and its group.
-
-    Args:
-        study: The study.
-        planned: Its plan, of one task.
-        groups: In how many groups the sources are left out.
-        out: The directory of the model; the others' are below it.
-        data_dir: The data folder.
-        say: Receives lines of progress.
-    """
+    """Return answers at every source by a model that was trained without it and its group."""
     (task,) = planned.tasks
     outputs: dict[str, Tensor] = {}
     labels: dict[str, Tensor] = {}

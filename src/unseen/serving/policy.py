@@ -1,7 +1,7 @@
 """How outputs become answers: the threshold, when to abstain, prediction sets and intervals."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from unseen.core.metrics.evaluation import OF_DECISIONS
 from unseen.core.outputs import predicted, probabilities
 from unseen.errors import UnseenError
+from unseen.serving.answer_options import AnswerOptions, PredictOptions
 from unseen.serving.decisions import Decisions
 from unseen.serving.directory import Trained
 from unseen.serving.event_times import Times
@@ -114,11 +115,7 @@ class Policy:
         return self.decisions.scores.quantile(self.coverage)
 
     def notes(self, raw: bool = True) -> list[str]:
-        """Return what must be said with the answers.
-
-        Args:
-            raw: Whether to say so where probabilities were not calibrated.
-        """
+        """Return what must be said with the answers."""
         about = self.decisions.about or {}
         lines = self.times.notes() if self.times is not None else []
         calibration = self.decisions.calibration
@@ -154,28 +151,17 @@ class Policy:
         return lines
 
 
-def policy_of(
-    trained: Trained,
-    limit: str | None = None,
-    abstain: float | None = None,
-    coverage: float | None = None,
-    times: Sequence[float] = (),
-) -> Policy:
+def policy_of(trained: Trained, options: AnswerOptions = AnswerOptions()) -> Policy:
     """Return how a model answers; refuse what it cannot do.
 
     Args:
         trained: The model.
-        limit: A rule for the threshold, see `thresholds.threshold`; None for the largest
-            probability.
-        abstain: The probability of an answer below which there is none.
-        coverage: Of prediction sets and intervals.
-        times: When survival is asked for; the ends of the model's intervals where none are named.
-
-    Raises:
-        UnseenError: The model is not of two classes, predicts numbers, or its directory keeps
-            nothing of the sources that this needs.
+        options: What is asked for; of a model of times survival at the ends of its intervals, where
+            no times are named.
     """
     classes, decisions, of_times = trained.classes, trained.decisions, trained.times
+    limit, abstain, coverage = options.threshold, options.abstain, options.coverage
+    times = options.times if isinstance(options, PredictOptions) else ()
     asked = {"threshold": limit, "abstain": abstain, "coverage": coverage}
     if trained.masks and (words := [name for name, value in asked.items() if value is not None]):
         what = f"{', '.join(words)}: a model of masks answers with the likeliest class per pixel."
@@ -208,13 +194,7 @@ def policy_of(
 
 
 def scored(trained: Trained, x: Tensor, exported: bool) -> Tensor | None:
-    """Return the out-of-distribution scores [N] of inputs; None where the model has none.
-
-    Args:
-        trained: The model.
-        x: The inputs [N, ...].
-        exported: Whether an export answers, which shows its outputs alone.
-    """
+    """Return the out-of-distribution scores [N] of inputs; None where the model has none."""
     decisions = trained.decisions
     if not has_scores(trained, exported) or decisions.novelty is None:
         return None

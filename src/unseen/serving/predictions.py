@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unseen.serving.answer_options import PredictOptions
 from unseen.serving.directory import Trained
 from unseen.serving.policy import Answer, Policy, policy_of, scored
 from unseen.serving.reading.batch import Batch, Item
 from unseen.serving.reading.bounds import check_strict
-from unseen.serving.reading.new_rows import ROWS, Clock, read
+from unseen.serving.reading.new_rows import ROWS, read
 
 
 @dataclass(frozen=True)
@@ -78,44 +79,38 @@ class Runtime(Protocol):
 def predict(
     trained: Trained,
     paths: Sequence[Path],
+    options: PredictOptions = PredictOptions(),
+    *,
+    policy: Policy | None = None,
     runtime: Runtime | None = None,
     batch: int | None = None,
-    clock: Clock | None = None,
-    lenient: bool = False,
-    strict: bool = False,
-    policy: Policy | None = None,
 ) -> Iterator[Line]:
     """Yield one line for every image and row, in their order; see `new_rows.read`.
 
     Args:
         trained: The model.
         paths: The files.
+        options: How outputs become answers, and which inputs get one.
+        policy: How outputs become answers; by default that of the options.
         runtime: Computes the outputs instead of the model.
         batch: Inputs per pass.
-        clock: Counts the time of each phase.
-        lenient: Use rows with a category that no training site had.
-        strict: Do not predict what is far from what training saw.
-        policy: How outputs become answers; None for the likeliest class.
     """
-    clock = clock or Clock()
-    for lines in predictions(trained, paths, runtime, batch, clock, lenient, strict, policy):
+    for lines in predictions(trained, paths, options, policy=policy, runtime=runtime, batch=batch):
         yield from lines
 
 
 def predictions(
     trained: Trained,
     paths: Sequence[Path],
+    options: PredictOptions = PredictOptions(),
+    *,
+    policy: Policy | None = None,
     runtime: Runtime | None = None,
     batch: int | None = None,
-    clock: Clock | None = None,
-    lenient: bool = False,
-    strict: bool = False,
-    policy: Policy | None = None,
 ) -> Iterator[Lines]:
     """Yield the lines of `predict`, those that were read together at once."""
-    clock = clock or Clock()
-    batches = marked(trained, paths, batch, clock, lenient, strict)
-    yield from in_batches(trained, batches, policy or policy_of(trained), runtime, clock, batch)
+    batches = marked(trained, paths, options, batch)
+    yield from in_batches(trained, batches, policy or policy_of(trained, options), runtime, batch)
 
 
 def answered(
@@ -123,10 +118,9 @@ def answered(
     batches: Iterable[Sequence[Item]],
     policy: Policy,
     runtime: Runtime | None = None,
-    clock: Clock | None = None,
 ) -> Iterator[Line]:
     """Yield one line for every item of the batches; see `predict`."""
-    for lines in in_batches(trained, batches, policy, runtime, clock):
+    for lines in in_batches(trained, batches, policy, runtime):
         yield from lines
 
 
@@ -135,45 +129,33 @@ def in_batches(
     batches: Iterable[Sequence[Item]],
     policy: Policy,
     runtime: Runtime | None = None,
-    clock: Clock | None = None,
     size: int | None = None,
 ) -> Iterator[Lines]:
     """Yield the lines of each batch, of which the model gets `size` rows at once; see `predict`."""
-    clock, exported, runtime = clock or Clock(), runtime is not None, runtime or trained
+    exported, runtime = runtime is not None, runtime or trained
     for items in batches:
         batch = items if isinstance(items, Batch) else Batch.of(items)
         x = batch.inputs
         if x is None:
             yield Lines(batch)
             continue
-        with clock.phase("model"):
-            # Places and not inputs are counted: what cannot be used moves no row into another pass.
-            ends = np.searchsorted(batch.usable, range(0, len(batch) + ROWS, size or ROWS))
-            parts = [x[a:b] for a, b in pairwise(ends.tolist()) if b > a]
-            outputs = torch.cat([runtime.outputs(part) for part in parts])
-            scores = [scored(trained, part, exported) for part in parts]
-            some = [own for own in scores if own is not None]
-            ood = torch.cat(some) if some else None
-        with clock.phase("answers"):
-            lines = with_answers(policy, batch, outputs, ood)
-        yield lines
+        # Places and not inputs are counted: what cannot be used moves no row into another pass.
+        ends = np.searchsorted(batch.usable, range(0, len(batch) + ROWS, size or ROWS))
+        parts = [x[a:b] for a, b in pairwise(ends.tolist()) if b > a]
+        outputs = torch.cat([runtime.outputs(part) for part in parts])
+        scores = [scored(trained, part, exported) for part in parts]
+        some = [own for own in scores if own is not None]
+        yield with_answers(policy, batch, outputs, torch.cat(some) if some else None)
 
 
 def marked(
-    trained: Trained,
-    paths: Sequence[Path],
-    batch: int | None,
-    clock: Clock,
-    lenient: bool,
-    strict: bool,
+    trained: Trained, paths: Sequence[Path], options: PredictOptions, batch: int | None = None
 ) -> Iterator[Batch]:
     """Yield the batches of `new_rows.read`, with what is far from training."""
-    if strict:
+    if options.strict:
         check_strict(trained.bounds)
-    for items in read(trained.inputs, paths, batch, clock, lenient):
-        with clock.phase("bounds"):
-            marks = trained.bounds.mark(items, strict)
-        yield marks
+    for items in read(trained.inputs, paths, batch, options.accept_unseen):
+        yield trained.bounds.mark(items, options.strict)
 
 
 def with_answers(policy: Policy, batch: Batch, outputs: Tensor, ood: Tensor | None) -> Lines:

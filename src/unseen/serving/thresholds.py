@@ -1,14 +1,15 @@
 """From which probability on to answer class 1: a stated rule on the sources' summed counts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from unseen.core.outputs import class_scores
+from unseen.core.record_lines import Record
 from unseen.errors import UnseenError
 
 #: Bins of the logit of class 1: edges from −WIDEST to WIDEST, STEP apart, and what lies beyond.
@@ -116,9 +117,6 @@ def threshold(rule: str, counts: Counts | None) -> Threshold:
             sources' shares of the classes.
         counts: The sources' rows; None where nothing is known of them.
 
-    Raises:
-        UnseenError: The rule is not one of these, or cannot be met.
-
     Example:
         >>> y, z = torch.tensor([0, 0, 0, 1]), torch.tensor([[-2.0], [-1.0], [0.4], [1.0]])
         >>> limit = threshold("sensitivity>=0.9", Counts(class_counts(z, y)))
@@ -185,14 +183,8 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def describe(limit: Threshold, name: str, evidence: Mapping[str, Any]) -> str:
-    """Return a threshold in words, with what it does on the sources.
-
-    Args:
-        limit: The threshold.
-        name: The name of class 1.
-        evidence: `rows` and `of`, what the sources' rows are.
-    """
+def describe(limit: Threshold, name: str, evidence: Record) -> str:
+    """Return a threshold in words, with what it does on the sources."""
     rule = limit.rule.replace(" ", "")
     at, by = (rule, "") if _number(rule) is not None else (f"{limit.value:.4g}", f", by {rule}")
     text = f"{name!r} is answered from the probability {at} on{by}"

@@ -110,13 +110,7 @@ def check_declared(
 def tests(
     every: Sequence[Sites], method: str, against: Sequence[str]
 ) -> tuple[list[tuple[Effect, ...]], Across | None]:
-    """Return one method against the others at each data set, and over those that have it.
-
-    Args:
-        every: The data sets.
-        method: The method that is compared with the others.
-        against: The others; none for all.
-    """
+    """Return one method against the others at each data set, and over those that have it."""
     from unseen_papers.compare.by_site import across, effects
 
     rows: list[tuple[Effect, ...]] = []

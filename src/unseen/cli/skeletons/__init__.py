@@ -1,4 +1,4 @@
-"""`unseen new`: a first method, data set or study, with its test and its page, to write over."""
+"""`unseen new`: a first method or data set, with its test and its page, to write over."""
 
 import builtins
 import importlib.util
@@ -17,25 +17,27 @@ from unseen.expression import fold
 
 __all__ = ["check_name", "new", "rendered", "write"]
 
-Kind = Annotated[str, typer.Argument(metavar="method|study|dataset")]
+Kind = Annotated[str, typer.Argument(metavar="method|dataset")]
 
 #: Kind -> template -> the file that it becomes.
 FILES = {
-    kind: {f"{kind}.{end}.txt": f"{{}}.{end}", f"{kind}_test.py.txt": "test_{}.py"}
-    | {f"{kind}.md.txt": "{}.md"}
-    for kind, end in {"method": "py", "dataset": "py", "study": "toml"}.items()
+    kind: {
+        f"{kind}.py.txt": "{}.py",
+        f"{kind}_test.py.txt": "test_{}.py",
+        f"{kind}.md.txt": "{}.md",
+    }
+    for kind in ("method", "dataset")
 }
 #: What to try next.
 NEXT = {
     "method": 'unseen study digits --methods "fedavg,{0}:{0}"',
     "dataset": "unseen study digits dataset={0}:{0} --out results/{0}",
-    "study": "unseen study {0}.toml --dry-run",
 }
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
 def new(kind: Kind, name: str, out: Path = Path()) -> None:
-    """Write a first method, study or data set of your own, with its test and its page.
+    """Write a first method or data set of your own, with its test and its page.
 
     They pass as they are; write over them. Existing files are not overwritten.
 
@@ -52,7 +54,7 @@ def new(kind: Kind, name: str, out: Path = Path()) -> None:
 
 
 def write(kind: str, name: str, folder: Path) -> list[Path]:
-    """Write the files of a new method, data set or study; existing files are not touched."""
+    """Write the files of a new method or data set; existing files are not touched."""
     choice("unseen new", kind, tuple(FILES))
     check_name(kind, name, folder)
     templates = {folder / target.format(name): source for source, target in FILES[kind].items()}
@@ -103,10 +105,6 @@ def existing_names(kind: str) -> Iterable[str]:
         from unseen.methods import METHODS, MODIFIERS
 
         return (*METHODS, *MODIFIERS)
-    if kind == "dataset":
-        from unseen.data import datasets
+    from unseen.data import datasets
 
-        return datasets()
-    from unseen.studies.settings.named import named_studies
-
-    return named_studies()
+    return datasets()

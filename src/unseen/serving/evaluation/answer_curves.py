@@ -18,12 +18,7 @@ PERFECT = Line("as predicted", (0.0, 1.0), (0.0, 1.0), colour=INK, kind="dotted"
 
 
 def figures(answers: Mapping[str, Answers], policy: Policy) -> list[Figure]:
-    """Return the figures of a model's answers; none of times until an event.
-
-    Args:
-        answers: Site -> its answers.
-        policy: How outputs become answers.
-    """
+    """Return the figures of a model's answers; none of times until an event."""
     classes = policy.classes
     if policy.times is not None:
         return []
@@ -126,9 +121,13 @@ def _net_benefit(series: Mapping[str, Pair], policy: Policy) -> Figure:
     )
     marks = (policy.limit.value,) if policy.limit is not None else ()
     panel = Lines(
-        "Decision curve", "threshold probability", "net benefit", lines, marks=marks,
+        "Decision curve",
+        "threshold probability",
+        "net benefit",
+        lines,
+        marks=marks,
         limits=(low, high),
-    )  # fmt: skip
+    )
     caption = "Rows of all sites; at a threshold t a false alarm costs t/(1 − t) of a hit"
     return Figure("decision", "Is it worth acting on?", caption, (panel,))
 

@@ -6,7 +6,6 @@ site and averaged, so that no site's rows are compared with another's.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from unseen.core.metrics.bootstrap import bootstrap, interval
 from unseen.core.metrics.class_metrics import confusion, rankable
 from unseen.core.metrics.evaluation import LOWER, METRICS, UNORDERED
 from unseen.core.outputs import predicted, probabilities
+from unseen.core.record_lines import Record
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.serving.evaluation.measures import RESAMPLES, Measured, codes, measured
@@ -58,11 +58,7 @@ class Breakdown:
 
 
 def over_sites(sites: Mapping[str, Mapping[str, Measured]]) -> dict[str, tuple[Measured, str]]:
-    """Return metric -> its mean over sites, with an interval over sites, and the worst.
-
-    Args:
-        sites: Site -> metric -> its value.
-    """
+    """Return metric -> its mean over sites, with an interval over sites, and the worst."""
     result = {}
     for metric in next(iter(sites.values())):
         values = {
@@ -150,12 +146,6 @@ def by_group(
 
     Metrics of pairs of rows are means over sites, with intervals over these; all others are of the
     subgroup's rows at all sites, with intervals over rows.
-
-    Args:
-        answers: The answers of all sites.
-        column: The column of the subgroups.
-        metrics: Names of the metrics.
-        policy: How outputs become answers.
     """
     cells = [cell for a in answers.values() for cell in a.groups[column]]
     levels = sorted(set(cells))
@@ -286,7 +276,7 @@ def coverage_by_class(
     return Breakdown("Coverage of classes", ("class", "rows", "coverage"), tuple(rows), note)
 
 
-def to_json(table: Breakdown) -> dict[str, Any]:
+def to_json(table: Breakdown) -> Record:
     """Return a table's rows by the names of its columns."""
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     return {"title": table.title, "rows": rows, "note": table.note}

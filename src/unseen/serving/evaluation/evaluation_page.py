@@ -11,12 +11,7 @@ from unseen.version import __version__
 
 
 def page(trained: Trained, evaluation: Evaluation) -> str:
-    """Return the page as HTML; it needs no other file.
-
-    Args:
-        trained: The model.
-        evaluation: Its answers at sites with labels.
-    """
+    """Return the page as HTML; it needs no other file."""
     curves = evaluation.answers and not trained.masks
     all_figures = figures(evaluation.answers, evaluation.policy) if curves else []
     drawings = [
@@ -27,9 +22,16 @@ def page(trained: Trained, evaluation: Evaluation) -> str:
     kind = spec["fits"].capitalize() if "fits" in spec else spec["model"]
     about = f"{kind}, trained by {spec['method']} at {', '.join(spec['sites']['sources'])}"
     return render(
-        "unseen.serving", "evaluation.html.jinja",
-        title=spec["name"], about=f"{about}; fingerprint {spec['fingerprint']}",
-        grid=evaluation.grid, notes=evaluation.notes, figures=drawings, tables=evaluation.tables,
-        plot=plot, theme=theme, version=__version__,
+        "unseen.serving",
+        "evaluation.html.jinja",
+        title=spec["name"],
+        about=f"{about}; fingerprint {spec['fingerprint']}",
+        grid=evaluation.grid,
+        notes=evaluation.notes,
+        figures=drawings,
+        tables=evaluation.tables,
+        plot=plot,
+        theme=theme,
+        version=__version__,
         style=(resources.files("unseen.studies.report") / "style.css").read_text("utf-8"),
-    )  # fmt: skip
+    )

@@ -49,17 +49,6 @@ def importance(
     among the rows of site k, for the r-th time. Rows never cross sites, so that a column is not
     important only because sites differ in it.
 
-    Args:
-        outputs: The model, or an export of it.
-        inputs: What the model takes.
-        sites: Site -> its inputs [N, F] and labels [N].
-        metric: A name in `METRICS`.
-        policy: How outputs become answers.
-        repeats: How often each column is exchanged.
-
-    Raises:
-        UnseenError: The model takes images.
-
     Source:
         Breiman. Random Forests. Machine Learning 2001; `sklearn.inspection`.
     """

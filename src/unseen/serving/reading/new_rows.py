@@ -2,11 +2,9 @@
 
 import io
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -20,48 +18,19 @@ from unseen.serving.reading.batch import Batch, Item, stacked
 from unseen.serving.reading.inputs import Arrays, ImageInputs, Inputs, TableInputs
 from unseen.serving.reading.row_files import PLAIN, Block, blocks_of, fitted, header_fault
 
-__all__ = ["Batch", "Clock", "Item", "check_frame", "from_mappings", "read", "stacked"]
+__all__ = ["Batch", "Item", "check_frame", "from_mappings", "read", "stacked"]
 #: Images and rows per forward pass by default: few images stay in the processor's cache.
 IMAGES, ROWS = 32, 512
 #: Rows that are in memory at once.
 BLOCK = 1 << 16
-DECODING, CELLS = "decoding", "reading"
 #: Name of an image, its folders and name below the path that was asked for, and how to read it.
 Listed = tuple[str, tuple[str, ...], Callable[[], bytes]]
-
-
-@dataclass
-class Clock:
-    """Seconds spent in named phases, none inside another."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            took = time.perf_counter() - start
-            self.seconds[name] = self.seconds.get(name, 0.0) + took
-
-    def lines(self) -> list[str]:
-        """Return each phase with its seconds and its share of all phases.
-
-        Example:
-            >>> Clock({"decoding": 3.0, "model": 1.0}).lines()
-            ['decoding      3.00 s   75%', 'model         1.00 s   25%', 'total         4.00 s']
-        """
-        total = sum(self.seconds.values())
-        shares = [(n, s, f"  {s / (total or 1):4.0%}") for n, s in self.seconds.items()]
-        return [f"{n:<12}{s:6.2f} s{share}" for n, s, share in (*shares, ("total", total, ""))]
 
 
 def read(
     inputs: Inputs,
     paths: Sequence[Path],
     batch: int | None = None,
-    clock: Clock | None = None,
     lenient: bool = False,
 ) -> Iterator[Batch]:
     """Yield what the files hold, in their order.
@@ -74,7 +43,6 @@ def read(
         paths: The files.
         batch: Images per batch (default: 32); of rows there are `BLOCK`, or a little less, so that
             no multiple of `batch` is cut.
-        clock: Counts the time of decoding.
         lenient: Use a row with a category that no training site had, without the features of that
             column, instead of refusing it.
     """
@@ -83,14 +51,13 @@ def read(
             f"this model predicts from no files: its inputs are {inputs.why}.",
             remedy="`unseen evaluate` reads them by the data set.",
         )
-    clock = clock or Clock()
     for path in paths:
         if not path.exists():
             yield Batch.of([Item(str(path), error="there is no such file or folder")])
         elif isinstance(inputs, ImageInputs):
-            yield from _images(inputs, path, batch or IMAGES, clock)
+            yield from _images(inputs, path, batch or IMAGES)
         else:
-            yield from _table(inputs, path, batch or ROWS, clock, lenient)
+            yield from _table(inputs, path, batch or ROWS, lenient)
 
 
 def check_frame(inputs: Inputs, columns: Sequence[str]) -> None:
@@ -135,7 +102,7 @@ def _item(inputs: TableInputs, row: Mapping[str, object], line: int) -> Item:
     return Item("rows", line, cells=cells, error=fault or None)
 
 
-def _images(inputs: ImageInputs, path: Path, batch: int, clock: Clock) -> Iterator[Batch]:
+def _images(inputs: ImageInputs, path: Path, batch: int) -> Iterator[Batch]:
     """Yield images, decoded by several threads: Pillow releases the interpreter's lock."""
 
     def decode(image: Listed) -> Item:
@@ -156,8 +123,7 @@ def _images(inputs: ImageInputs, path: Path, batch: int, clock: Clock) -> Iterat
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         none = [Item(str(path), error="holds no image files")]
         while True:
-            with clock.phase(DECODING):
-                items = list(pool.map(decode, islice(files, batch)))
+            items = list(pool.map(decode, islice(files, batch)))
             if items or none:
                 yield Batch.of(items or none)
             if not items:
@@ -177,18 +143,10 @@ def _listed(path: Path) -> Iterable[Listed]:
     return ((f"{tree.root}:{f.path}", f.parts, content.getvalue) for f, content in unpacked)
 
 
-def _table(
-    inputs: TableInputs, path: Path, batch: int, clock: Clock, lenient: bool
-) -> Iterator[Batch]:
+def _table(inputs: TableInputs, path: Path, batch: int, lenient: bool) -> Iterator[Batch]:
     inputs = fitted(inputs, path)
-    blocks = blocks_of(inputs, path, max(1, BLOCK // batch) * batch)
-    while True:
-        with clock.phase(CELLS):
-            block = next(blocks, None)
-            encoded = _encoded(inputs, block, str(path), lenient) if block is not None else None
-        if encoded is None:
-            return
-        yield encoded
+    for block in blocks_of(inputs, path, max(1, BLOCK // batch) * batch):
+        yield _encoded(inputs, block, str(path), lenient)
 
 
 def _encoded(inputs: TableInputs, block: Block, source: str, lenient: bool) -> Batch:

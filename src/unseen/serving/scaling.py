@@ -15,11 +15,13 @@ Source:
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
+
+from unseen.core.record_lines import Record
 
 Kind = Literal["temperature", "platt"]
 #: Steps of Newton's method at most, and the change below which they end.
@@ -51,11 +53,11 @@ class Calibration:
         """
         return outputs * self.scale + outputs.new_tensor(self.shift)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         return {"kind": self.kind, "scale": self.scale, "shift": list(self.shift)}
 
     @classmethod
-    def of_json(cls, content: Mapping[str, Any]) -> Self:
+    def of_json(cls, content: Record) -> Self:
         return cls(content["kind"], content["scale"], tuple(content["shift"]))
 
 
