@@ -151,7 +151,8 @@ def predict(
             what = "--format, --keep and --accept-unseen are for rows; this model predicts masks."
             raise UnseenError(what, remedy="Leave them out.")
         return end_with(*write_masks(trained, inputs, out, options, use.batch, runtime))
-    count, faults, tally = 0, list[Item](), Tally(trained.bounds)
+    faults: list[Item] = []
+    count, tally = 0, Tally(trained.bounds)
     every = module.predictions(
         trained, inputs, options, policy=policy, runtime=runtime, batch=use.batch
     )
