@@ -120,7 +120,9 @@ TWO = [ONE, Info(name="lab/again", loader=load, **TEXTS)]
 
 
 @pytest.mark.parametrize(("name", "names"), [("ONE", ["lab-digits"]), ("TWO", ["lab/again"])])
-def test_data_sets_are_loaded_by_name(package: Write, name: str, names: list[str]) -> None:
+def test_data_sets_are_loaded_by_name(
+    package: Write, unseen: Command, name: str, names: list[str]
+) -> None:
     package({"lab_f.py": DATA}, f"[unseen.datasets]\nlab = lab_f:{name}\n")
     datasets.cache_clear()
     for one in names:
@@ -128,6 +130,7 @@ def test_data_sets_are_loaded_by_name(package: Write, name: str, names: list[str
         assert len(load(one).domains) == 6
     with pytest.raises(UnseenError, match="unknown data set 'lab-digit'; did you mean"):
         load("lab-digit")
+    assert names[0] in unseen("list", "datasets").out
 
 
 def test_data_sets_of_the_papers_are_named_with_where_they_are(

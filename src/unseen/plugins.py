@@ -49,26 +49,18 @@ def plugged(group: str) -> Iterator[tuple[EntryPoint, Any]]:
 def folders(group: str) -> Iterator[tuple[EntryPoint, Path]]:
     """Yield the entry points of a group with the folders of the packages that they name."""
     for point in installed(group):
-        yield point, folder(point, point.value)
-
-
-def folder(point: EntryPoint, package: str) -> Path:
-    """Return the folder of a package that an entry point names, or of one above it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except Exception as error:
-        raise _broken(point, f"{type(error).__name__}: {error}") from error
-    places = None if spec is None else spec.submodule_search_locations
-    if not places:
-        raise _broken(point, f"there is no package {package!r}")
-    return Path(next(iter(places)))
+        place = _place(point, point.value)
+        if place is None or not place.is_dir():
+            raise _broken(point, f"there is no package {point.value!r}")
+        yield point, place
 
 
 def sources() -> Iterator[Path]:
-    """Yield the folders of the packages that add something; none is imported."""
+    """Yield the folders of the packages, or the files of the modules, that add something."""
     for group in GROUPS:
         for point in installed(group):
-            yield folder(point, point.module.partition(".")[0])
+            if (place := _place(point, point.module.partition(".")[0])) is not None:
+                yield place
 
 
 def joined(kind: str, own: Mapping[str, Any], more: Mapping[str, Any], source: str) -> None:
@@ -122,6 +114,17 @@ def _loaded(point: EntryPoint) -> Any:
         return point.load()
     except Exception as error:  # whatever a package of others does when it is imported
         raise _broken(point, f"{type(error).__name__}: {error}") from error
+
+
+def _place(point: EntryPoint, module: str) -> Path | None:
+    """The folder of a package, or the file of a module; packages above it alone are imported."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception as error:
+        raise _broken(point, f"{type(error).__name__}: {error}") from error
+    if spec is None:
+        return None
+    return Path(next(iter(spec.submodule_search_locations or [spec.origin or "."])))
 
 
 def _papers() -> bool:
