@@ -17,7 +17,6 @@ from typing import Any
 
 from unseen.errors import UnseenError, nearest
 
-GROUPS = ("unseen.studies", "unseen.datasets", "unseen.published", "unseen.commands")
 #: How the names begin that the package in the folder `papers` of unseen's repository adds.
 PAPERS = {
     "study": (
@@ -53,14 +52,6 @@ def folders(group: str) -> Iterator[tuple[EntryPoint, Path]]:
         if place is None or not place.is_dir():
             raise _broken(point, f"there is no package {point.value!r}")
         yield point, place
-
-
-def sources() -> Iterator[Path]:
-    """Yield the folders of the packages, or the files of the modules, that add something."""
-    for group in GROUPS:
-        for point in installed(group):
-            if (place := _place(point, point.module.partition(".")[0])) is not None:
-                yield place
 
 
 def joined(kind: str, own: Mapping[str, Any], more: Mapping[str, Any], source: str) -> None:

@@ -11,7 +11,6 @@ from unseen.core.metrics.evaluation import METRICS, OF_CLASSES
 from unseen.core.metrics.weighted_metrics import WEIGHTED
 from unseen.core.turn import keyed
 from unseen.serving.evaluation.measures import measured
-from unseen.serving.reading.new_rows import Clock
 
 N = 60
 
@@ -148,16 +147,6 @@ def test_rows_of_one_unit_count_once() -> None:
     assert alone.high < once["auroc"].high
 
 
-def test_the_clock_adds_up_its_phases() -> None:
-    clock = Clock()
-    for _ in range(2):
-        with clock.phase("decoding"):
-            pass
-    assert set(clock.seconds) == {"decoding"} and clock.lines()[-1].startswith("total")
-
-
-@pytest.mark.parametrize("name", ["balanced-accuracy", "f1-macro", "auroc-ovr"])
-@pytest.mark.parametrize(("rare", "drawn"), [(1, False), (9, False), (10, True)])
 def test_a_mean_over_classes_needs_ten_of_each(name: str, rare: int, drawn: bool) -> None:
     """A draw without the rare class averages over two classes: with one, in 37 draws of 100."""
     y = torch.tensor([0] * 20 + [1] * 19 + [2] * rare)
