@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,16 +51,9 @@ def _fingerprint() -> str:
     """Return what tells the files of the package, and of those that add to it, from others."""
     digest = hashlib.sha256()
     packages = dict.fromkeys([Path(__file__).parents[1], *sources()])
-    for file in (file for place in packages for file in _files(place)):
-        if file.endswith((".py", ".toml", ".json")):
-            about = os.stat(file)
-            digest.update(f"{file} {about.st_mtime_ns} {about.st_size}\n".encode())
+    for folder, _, names in (entry for place in packages for entry in sorted(os.walk(place))):
+        for name in sorted(names):
+            if name.endswith((".py", ".toml", ".json")):
+                about = os.stat(os.path.join(folder, name))
+                digest.update(f"{folder}/{name} {about.st_mtime_ns} {about.st_size}\n".encode())
     return digest.hexdigest()[:12]
-
-
-def _files(place: Path) -> Iterator[str]:
-    """Yield the files below a folder in order; a file alone."""
-    if place.is_file():
-        yield str(place)
-    for folder, _, names in sorted(os.walk(place)):
-        yield from (os.path.join(folder, name) for name in sorted(names))
