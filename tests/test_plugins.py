@@ -123,7 +123,8 @@ TWO = [ONE, Info(name="lab/again", loader=load, **TEXTS)]
 def test_data_sets_are_loaded_by_name(
     package: Write, unseen: Command, name: str, names: list[str]
 ) -> None:
-    package({"lab_f.py": DATA}, f"[unseen.datasets]\nlab = lab_f:{name}\n")
+    module = f"lab_{name.lower()}"
+    package({f"{module}.py": DATA}, f"[unseen.datasets]\nlab = {module}:{name}\n")
     datasets.cache_clear()
     for one in names:
         assert one in datasets() and info(one).model == "logistic"
