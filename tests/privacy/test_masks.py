@@ -399,13 +399,13 @@ def test_a_vector_that_comes_late_stays_closed() -> None:
     site = backend.sites["site-b"]
     deal = site.pending["deals"]["model"]
     private = masks.shares.key_of(bytes.fromhex(deal["seeds"]["model"][0]))
-    bound = masks.streams.purpose(sent[0], site.pending["received"])
+    bound = masks.shares.purpose(sent[0], site.pending["received"])
     publics = {n: bytes.fromhex(keys["model"]) for n, keys in deal["keys"].items()}
     nothing = np.zeros(len(vectors["site-b"]), np.uint64)
     covers = masks.masked("site-b", private, publics, names, bound, nothing)
     row = masks.fixed(0.25 * site.pending["held"]["model"].double().numpy(), 40, 4)
     own = bytes.fromhex(deal["seeds"]["model"][1])
-    stream = masks.streams.own_stream(own, bound, len(row))
+    stream = masks.shares.own_stream(own, bound, len(row))
     assert bool((vectors["site-b"] - covers - stream == row).all())
     left = (vectors["site-b"] - covers).view(np.int64).astype(float)
     assert abs(np.corrcoef(left, row.view(np.int64))[0, 1]) < 8 / len(row) ** 0.5
