@@ -302,14 +302,16 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     check_almost(sheet, name)
     # `nan` and `inf` are read as numbers, and are none that says what a column holds.
     endless = cells.are_numbers & ~np.isfinite(cells.values)
-    with_values = {*owners[cells.rows_of(~endless)].tolist()}
-    with_words = {*owners[cells.rows_of(~cells.are_numbers)].tolist()}
+    with_values, with_words = (
+        np.bincount(owners.numpy()[cells.rows_of(texts)], minlength=int(owners.max()) + 1) > 0
+        for texts in (~endless, ~cells.are_numbers)
+    )
     word, different = cells.not_numbers[0], len(cells.arrow)
     remedy = (
         "If it means a missing value, add it to the option 'missing'; if the column is {}"
         "categorical, name it in the option 'categorical'."
     )
-    if with_words != with_values:
+    if (with_words != with_values).any():
         raise UnfitCells(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
             f"others, such as {word!r} in {sheet.at_row(cells.first_row(~cells.are_numbers))}.",

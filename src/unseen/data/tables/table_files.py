@@ -123,7 +123,7 @@ def plain_columns(
     """
     end = len(text.rstrip("\r\n"))
     first, sep = text[: text.find("\n", 0, end) + 1], re.escape(separator)
-    lines_end = text.count("\r") == text.count("\r\n")
+    lines_end = "\r" not in text or text.count("\r") == text.count("\r\n")
     if not lines_end or not first.strip() or not separator.isascii() or separator in '"\r\n':
         return None
     names, skipped = list(header), 0

@@ -25,6 +25,7 @@ from unseen.data.tables.dialect import Dialect
 from unseen.data.tables.encoding import FLAT, Schema, encode, feature_names, indicators
 from unseen.data.tables.hashing import Hashed
 from unseen.data.tables.sheet import MISSING, codes_of, names_of, with_usual
+from unseen.data.tables.spellings import LARGEST
 from unseen.errors import UnseenError
 from unseen.expression import parse
 
@@ -171,16 +172,19 @@ class TableInputs:
         """Return the number of each row; notes the rows with something else."""
         flag = column in self.schema.flags
         floats = None if flag else texts.floats(self.missing, self.dialect.decimal)
-        if floats is not None:
+        if floats is not None and not (np.abs(floats) > LARGEST).any():
             return floats
         cells, words = self._cells(texts), FLAGS if flag else TRUTHS
-        values = np.where(np.isfinite(cells.values) & (not flag), cells.values, math.nan)
+        fit = np.abs(cells.values) <= LARGEST
+        values = np.where(fit & (not flag), cells.values, math.nan)
         for i in np.flatnonzero(np.isnan(values)).tolist():
             values[i] = words.get(cells.texts[i].lower(), math.nan)
         comma = " with a decimal comma" if self.dialect.decimal == "," else ""
         kind = "neither 0, 1, yes nor no" if flag else f"not a number{comma}"
         for row in np.flatnonzero(cells.rows_of(np.isnan(values))).tolist():
-            faults.setdefault(row, f"{column} = {cells[row]!r} is {kind}")
+            large = not flag and np.isfinite(cells.values[cells.codes[row]])
+            why = f"beyond {LARGEST:g}, whose squares overflow" if large else kind
+            faults.setdefault(row, f"{column} = {cells[row]!r} is {why}")
         return np.append(values, math.nan)[cells.codes]
 
     def identity(self, cell: str) -> tuple[bool, Decimal, str]:
