@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from unseen.core.baseline_hazard import Baseline, sums_of
 from unseen.core.turn import keyed
+from unseen.serving.baseline_hazard import Baseline, sums_of
 
 pd = pytest.importorskip("pandas", reason="pandas is in the dev extra")
 lifelines = pytest.importorskip("lifelines", reason="lifelines is in the dev extra")

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.core.baseline_hazard import Baseline, sums_of
 from unseen.core.client import Split
 from unseen.core.survival import Cox
+from unseen.serving.baseline_hazard import Baseline, sums_of
 from unseen.serving.description import not_in_the_clear
 from unseen.serving.directory import Trained
 from unseen.serving.event_times import KEY

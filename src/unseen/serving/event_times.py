@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.core.baseline_hazard import Baseline
 from unseen.core.survival import Intervals
 from unseen.data.dataset import DataSet
 from unseen.data.tables.events import flag_of
 from unseen.errors import UnseenError
+from unseen.serving.baseline_hazard import Baseline
 from unseen.studies.execution.prepare import Prepared
 
 #: The key in `model.json`.
