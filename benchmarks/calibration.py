@@ -20,7 +20,8 @@ from unseen import Client, Model, Split, Training
 from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
-from unseen.methods.gradient import Backprop, Calibration
+from unseen.methods.csac import Calibration
+from unseen.methods.gradient import Backprop
 from unseen.methods.local.train import Train
 
 VARIANTS = {

@@ -14,8 +14,8 @@ from unseen.core.turn import Turn, keyed
 from unseen.data.dataset import Domain
 from unseen.methods.combine import TrimmedMean
 from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.challenge import SelfChallenging
 from unseen.methods.images.frequency import Window
+from unseen.methods.rsc import SelfChallenging
 from unseen.studies.execution.prepare import rows_of
 
 COUNTS = range(301)

@@ -15,7 +15,7 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient import AmplitudeMix
+from unseen.methods.gradient.amplitude import AmplitudeMix
 from unseen.methods.images.bank import Bank
 from unseen.methods.images.frequency import Window
 

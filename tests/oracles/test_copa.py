@@ -20,7 +20,7 @@ from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient.copa import Collaboration, Ensemble, first_head
+from unseen.methods.copa import Collaboration, Ensemble, first_head
 from unseen.methods.gradient.heads import Head
 from unseen.methods.images.norms import Halves, Hybrid, assembled, halves, hybrid
 from unseen.methods.local.batches import batches

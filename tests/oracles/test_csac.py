@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from unseen import Client, Model, Split, Training
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
-from unseen.methods.gradient import Backprop, Calibration
+from unseen.methods.csac import Calibration
+from unseen.methods.gradient import Backprop
 from unseen.methods.gradient.alignment import Projections, attention
 from unseen.methods.gradient.discrepancy import mmd, mse, squared_distances
 from unseen.methods.local.batches import batches

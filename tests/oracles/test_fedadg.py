@@ -17,14 +17,14 @@ from unseen.core.parts import innermost
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks.generator import Referred, with_generator
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.adversary import (
+from unseen.methods.fedadg import (
     OWN,
     Adversarial,
     first_discriminator,
     random_rows,
     steps_of,
 )
+from unseen.methods.gradient import Backprop
 from unseen.methods.gradient.feddyn import Dynamic
 from unseen.methods.gradient.proximal import Proximal
 

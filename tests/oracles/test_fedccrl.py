@@ -19,8 +19,8 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient import CrossClient
 from unseen.methods.gradient.contrast import (
+    CrossClient,
     jensen_shannon,
     probabilities,
     restyled,

@@ -18,7 +18,8 @@ from unseen.core.vector import Layout
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
 from unseen.methods.combine import GlobalAlignment, Mean
-from unseen.methods.gradient import Backprop, LocalAlignment
+from unseen.methods.fedgala import LocalAlignment
+from unseen.methods.gradient import Backprop
 
 LAYERS = {"a.weight": 5, "a.bias": 2, "b.weight": 33}
 LAYOUT = Layout.of({name: torch.empty(size) for name, size in LAYERS.items()})

@@ -19,8 +19,8 @@ from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
+from unseen.methods.fediir import HeadGradient, Invariance
 from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.fediir import HeadGradient, Invariance
 from unseen.methods.local.batches import batches
 
 LR = 0.05

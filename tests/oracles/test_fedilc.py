@@ -26,8 +26,9 @@ from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
 from unseen.methods.combine import WeightedGeometricMean
 from unseen.methods.combine.geometric import LogSums, RunningLogSums
-from unseen.methods.gradient import Backprop, Environments, Proximal
+from unseen.methods.gradient import Backprop, Environments
 from unseen.methods.gradient.fishr import HeadCovariance
+from unseen.methods.gradient.proximal import Proximal
 from unseen.methods.local.train import FullGradient, Measure
 from unseen.studies.results import fairness
 

@@ -16,7 +16,8 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient import Backprop, Perturbed
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.perturbation import Perturbed
 from unseen.methods.local.batches import batches
 from unseen.methods.local.scaffold import CONTROL
 

@@ -13,8 +13,8 @@ from torch.distributions import Independent, Normal, kl_divergence
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks.encoded import Encoded, with_encoder
+from unseen.methods.fedsr import SimpleRepresentation
 from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.fedsr import SimpleRepresentation
 
 
 def net() -> nn.Module:

@@ -15,14 +15,14 @@ from support.sites import federation
 from unseen import Client, Model, Split, Training, method
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
-from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.prototypes import (
+from unseen.methods.fpl import (
     PROTOTYPES,
     Clusters,
     PrototypeContrast,
     WithPrototypes,
     finch,
 )
+from unseen.methods.gradient import Backprop
 
 
 def by_graphs(points: np.ndarray) -> np.ndarray:

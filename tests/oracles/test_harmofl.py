@@ -18,7 +18,8 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient import Backprop, Normalised
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.amplitude import Normalised
 from unseen.methods.images.frequency import Window
 from unseen.methods.local.batches import batches
 from unseen.methods.local.train import GapProbe, Train

@@ -15,7 +15,7 @@ from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks.two_heads import TwoHeads, with_order
 from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.puzzle import Jigsaw, orders, puzzled
+from unseen.methods.jigen import Jigsaw, orders, puzzled
 
 
 def greedy(grid: int, count: int) -> list[tuple[int, ...]]:

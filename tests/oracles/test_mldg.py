@@ -13,7 +13,7 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient.mldg import Split
+from unseen.methods.mldg import Split
 
 
 def algorithm_1(clients, model, rounds: int, alpha: float, beta: float, m: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.penalties import Decoupled, InvariantRisk
+from unseen.methods.penalties import Decoupled, InvariantRisk
 
 TURN = Turn(seed=0, round=1, rounds=4, exchange="train", client="site-a")
 OUTPUTS = {"classes": 4, "logit": 1, "numbers": 1}

@@ -17,7 +17,9 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient import Backprop, Perturbed, SelfChallenging
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.perturbation import Perturbed
+from unseen.methods.rsc import SelfChallenging
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 TURN = Turn(seed=0, round=1, rounds=3, exchange="train", client="site-a")

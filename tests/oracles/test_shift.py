@@ -19,7 +19,7 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.engine.inprocess import InProcess
-from unseen.methods.gradient.shift import SPREAD, Shifted
+from unseen.methods.shift import SPREAD, Shifted
 
 
 def raw(client):

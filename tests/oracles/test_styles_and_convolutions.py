@@ -15,9 +15,9 @@ from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
 from unseen.data.networks import build
 from unseen.methods.gradient import Backprop
-from unseen.methods.gradient.mixstyle import StyleMixed, restyled
 from unseen.methods.gradient.mixup import beta
-from unseen.methods.gradient.randconv import RandomConvolutions, disagreement
+from unseen.methods.mixstyle import StyleMixed, restyled
+from unseen.methods.randconv import RandomConvolutions, disagreement
 
 TURN = Turn(seed=3, round=0, rounds=2, exchange="train", client="site-a")
 

@@ -1,16 +1,48 @@
 """Compressed updates: the largest numbers of a row, in two bytes each, with error feedback."""
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from unseen.core import Elementwise, Method
-from unseen.core.parts import innermost, layers
+import torch
+
+from unseen.core import Client, Elementwise, Inbox, Local, Memory, Method, Model, Reply, Turn
+from unseen.core.parts import Wrapper, innermost, layers
 from unseen.core.row_codes import Code
 from unseen.methods.base import alone, citing, incompatible, with_exchange
 from unseen.methods.gradient.gperxan import OwnNorms
-from unseen.methods.local.compress import Compressed
 from unseen.methods.local.intercepts import OwnIntercepts
 from unseen.methods.options import options_from
+
+ERROR = "compress.error"
+
+
+@dataclass(frozen=True)
+class Compressed(Wrapper):
+    """Another local whose update is sent as C(Δ + e), and e ← Δ + e − C(Δ + e).
+
+    Attributes:
+        inner: The other local; Δ is its model less the received one.
+        code: C.
+    """
+
+    clips_per_example = True
+    stackable = True
+    outermost: ClassVar[bool] = True
+
+    inner: Local
+    code: Code
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        rest: Memory = {name: value for name, value in memory.items() if name != ERROR}
+        reply, rest = self.inner(model, inbox, client, rest, turn)
+        vector = reply.rows["model"]
+        update = vector - inbox["model"] if vector is model.vector else vector
+        error = memory[ERROR].to(update) if ERROR in memory else torch.zeros_like(update)
+        total = update + error
+        row = self.code(total)
+        return Reply({**reply.rows, "model": row}, reply.scalars), {**rest, ERROR: total - row}
 
 
 @options_from(Code)

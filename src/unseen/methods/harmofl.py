@@ -10,8 +10,9 @@ from torch import Tensor
 from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Replace, Reply, Slot, Turn
 from unseen.methods.base import asking, changed, federated
 from unseen.methods.combine import Mean
-from unseen.methods.gradient import Backprop, Normalised, Perturbed
-from unseen.methods.gradient.amplitude import AMPLITUDE
+from unseen.methods.gradient import Backprop
+from unseen.methods.gradient.amplitude import AMPLITUDE, Normalised
+from unseen.methods.gradient.perturbation import Perturbed
 from unseen.methods.images.bank import Bank
 from unseen.methods.images.frequency import Window, mixed
 from unseen.methods.images.norms import statistics_of_batches

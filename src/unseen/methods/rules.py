@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from unseen.core import Method
+from unseen.errors import Incompatible
 from unseen.methods.base import (
     federated,
     gradient_method,
@@ -103,7 +104,10 @@ class ClientPart:
             training: Training, *, weights: Weights = self.weights, **options: Any
         ) -> Method:
             plain = make(base, training, Mean(weights), "mcmahan2017fedavg")
-            whole = self.change(plain, **options)
+            try:
+                whole = self.change(plain, **options)
+            except Incompatible as error:
+                raise Incompatible(name, error.why) from error
             return replace(whole, name=name, references=whole.references[len(plain.references) :])
 
         first, second, _ = inspect.signature(method, eval_str=True).parameters.values()

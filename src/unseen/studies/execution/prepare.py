@@ -9,7 +9,6 @@ from torch import Tensor
 from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
-from unseen.core.partition import partitioned
 from unseen.core.row_store import SMALL
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
@@ -118,7 +117,7 @@ def prepare(
         sources[name] = _client(data[name], classes, split_rows(data[name], study, seed))
     if (kind := client_partition.read(study.partition)) is not None:
         units = {name: units_of(data[name], study, seed) for name in task.sources}
-        sources = partitioned(sources, kind, seed, units)
+        sources = client_partition.partitioned(sources, kind, seed, units)
         check_names(sources, data.names)
     validators = {name: _client(data[name], classes) for name in task.validation}
     targets = {name: _client(data[name], classes) for name in task.targets}

@@ -114,7 +114,7 @@ class StudySpec(Settings):
         targets: Only these tasks.
         seeds: How many, or which.
         partition: Several clients of each source domain: `domains(per=4, mix=0.0)`, `dirichlet` or
-            `quantity(alpha=0.5, per=4)`; "" is one client each. See `unseen.core.partition`.
+            `quantity(alpha=0.5, per=4)`; "" is one client each.
         rounds: How many; `until-flat(patience=5, limit=200)` sets `patience` with them.
         patience: A job ends once the sources' mean validation loss has not fallen, by a thousandth
             of itself, for `patience` rounds, or after `rounds`. It does not end methods that end by
