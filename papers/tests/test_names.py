@@ -69,7 +69,7 @@ def test_what_a_papers_table_shows() -> None:
     ],
 )
 def test_a_name_shows_every_metric_of_its_table(name: str, metrics: tuple[str, ...]) -> None:
-    shown = [found for _, _, found in read_studies(name, None, None, None, None, {}, None)]
+    shown = [found for _, _, found in read_studies(name, None, {}, None)]
     assert shown and set(shown) == {metrics}
 
 

@@ -232,7 +232,7 @@ def test_a_csv_file_needs_its_two_columns(tmp_path):
     with pytest.raises(UnseenError, match="not an answer"):
         expectation(path)
     wrong = run(app, ["choose", "heart", "--rates", "fast"])
-    assert "numbers above 0" in str(wrong.exception)
+    assert "comma-separated numbers" in str(wrong.exception)
 
 
 def test_a_folder_of_images_is_enough(tmp_path):

@@ -246,7 +246,6 @@ def test_every_method_has_a_page_with_its_options_and_source(unseen: Command, na
         (["study", "digits", "--seeds", "two"], ["seeds", "'two'"]),
         (["study", "digits", "--seeds", ""], ["seeds"]),
         (["study", "digits", "--seeds", "0"], ["seeds", "0"]),
-        (["study", "images"], ["data_dir", "folder"]),
         (["study", "nowhere.toml"], ["nowhere.toml", "list studies"]),
     ],
 )

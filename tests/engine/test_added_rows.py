@@ -58,7 +58,7 @@ def test_memory_of_sums_does_not_grow_with_sites(text: str, rounds: int) -> None
         played(text, sites(count), rounds, backend=Counting, training=Training())
         return Counting.most
 
-    few, many = most(4), most(40)
+    few, many = most(4), most(16)
     assert many < 1.2 * few
 
 

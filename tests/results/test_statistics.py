@@ -131,15 +131,6 @@ def test_a_cell_says_what_it_lacks(cell: Cell, text: str) -> None:
     assert cell.text(shown) == text
 
 
-def test_a_cell_with_its_interval() -> None:
-    assert Cell((0.86, 0.88, 0.90), 0, 3).text(shown, "interval") == "88.0 [86.0, 90.0]"
-    assert Cell((0.86, 0.88), 1, 4).text(shown, "interval") == (
-        "87.0 [86.0, 88.0] (3/4 seeds, 1 undefined)"
-    )
-    assert Cell((0.86,), 0, 3).text(shown, "interval") == "86.0 (1/3 seeds)"
-    assert Cell((), 3, 3).text(shown, "interval") == "undefined"
-
-
 def test_only_whole_cells_are_complete() -> None:
     assert Cell((0.1, 0.2), 0, 2).complete
     assert not Cell((0.1,), 1, 2).complete

@@ -147,6 +147,8 @@ def test_rows_of_one_unit_count_once() -> None:
     assert alone.high < once["auroc"].high
 
 
+@pytest.mark.parametrize("name", ["balanced-accuracy", "f1-macro", "auroc-ovr"])
+@pytest.mark.parametrize(("rare", "drawn"), [(1, False), (9, False), (10, True)])
 def test_a_mean_over_classes_needs_ten_of_each(name: str, rare: int, drawn: bool) -> None:
     """A draw without the rare class averages over two classes: with one, in 37 draws of 100."""
     y = torch.tensor([0] * 20 + [1] * 19 + [2] * rare)
